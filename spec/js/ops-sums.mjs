@@ -1,41 +1,7 @@
-// The operations of uTESLA and of private sums.
+// The operations of private sums.
 
-import { Fail } from "./fail.mjs";
 import { checkedKey, hex, malformed, OPS, shown } from "./ops.mjs";
 import * as sums from "./sums.mjs";
-import * as tesla from "./tesla.mjs";
-
-const MAX_KEPT_MESSAGE = 32;
-
-const parametersOf = (input, bytes) =>
-  tesla.openParameters(hex(bytes), hex(input.network), hex(input.sender), BigInt(input.chain));
-
-OPS["tesla.parameters"] = (input) => {
-  const { committed, delay, interval, key, last, start, hashes } = parametersOf(input, input.bytes);
-  return shown({ committed, delay, interval, key, last, start, reference: hashes.reference });
-};
-
-OPS["tesla.say"] = (input) => {
-  const { delay, last } = input;
-  const schedule = { start: BigInt(input.start), interval: BigInt(input.interval), delay, last };
-  const says = input.says.map(([time, message]) => [BigInt(time), message === null ? null : hex(message)]);
-  const { network, sender, chain, secret } = input;
-  return shown(tesla.say(hex(network), hex(sender), BigInt(chain), schedule, hex(secret), says));
-};
-
-OPS["tesla.hear"] = (input) => {
-  const parameters = parametersOf(input, input.parameters);
-  const receiver = new tesla.Receiver(parameters, BigInt(input.offset), input.steps, input.budget, MAX_KEPT_MESSAGE);
-  const heard = input.heard.map(([now, frame]) => {
-    try {
-      return ["taken", receiver.hear(BigInt(now), hex(frame))];
-    } catch (e) {
-      if (e instanceof Fail) return [e.name, []];
-      throw e;
-    }
-  });
-  return shown({ committed: receiver.known, heard });
-};
 
 OPS["sum.encrypt"] = (input) => {
   const master = hex(input.master);

@@ -67,7 +67,6 @@ from .sums import (
     source_secret,
     sum_open,
 )
-from .tesla import Tesla, TeslaReceiver, tesla_parameters, tesla_send
 from .updates import first_part, image_tag
 from .trees import (
     NULL,
@@ -441,35 +440,6 @@ def open_vector(_case, given):
     return {"sum": str(sum_open(total, factor, keys, int(given["vmax"])))}
 
 
-def of_tesla(given):
-    return unhex(given["network"]), unhex(given["sender"]), given["chain"]
-
-
-def tesla_parameters_vector(_case, given):
-    found = tesla_parameters(unhex(given["bytes"]), *of_tesla(given))
-    shown = {name: getattr(found, name) for name in ("start", "interval", "delay", "last", "committed")}
-    return shown | {"key": found.key.hex(), "reference": found.reference.hex()}
-
-
-def tesla_send_vector(_case, given):
-    tesla = Tesla(*of_tesla(given), *(given[name] for name in ("start", "interval", "delay", "last")))
-    says = [(now, optional(message, unhex)) for now, message in given["says"]]
-    parameters, frames = tesla_send(tesla, unhex(given["secret"]), says)
-    return {"parameters": parameters.hex(), "said": [optional(frame, bytes.hex) for frame in frames]}
-
-
-def tesla_receive_vector(_case, given):
-    receiver = TeslaReceiver(tesla_parameters(unhex(given["parameters"]), *of_tesla(given)), given["offset"], given["steps"], given["budget"])
-    results = []
-    for now, frame in given["heard"]:
-        try:
-            messages = receiver.receive(now, unhex(frame))
-            results.append(["taken", [[interval, message.hex()] for interval, message in messages]])
-        except Refused as refused:
-            results.append([refused.name, []])
-    return {"heard": results, "committed": receiver.tesla.committed}
-
-
 def participation_vector(_case, given):
     runs = participation_decode(unhex(given["bytes"]), given["sources"])
     return {"runs": runs, "count": sum(end - start for start, end in runs)}
@@ -711,9 +681,6 @@ OPERATIONS = {
     },
     "time.open": time_open_vector,
     "time.range": time_range_vector,
-    "tesla.parameters": tesla_parameters_vector,
-    "tesla.say": tesla_send_vector,
-    "tesla.hear": tesla_receive_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,
     "choice.answer": choice_answer,

@@ -12,11 +12,15 @@ mod secoa;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use moteseal_core::link::LinkKey;
+use moteseal_core::participation::Participation;
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DataError, Folder, intel_lab};
 use moteseal_lab::report;
 use moteseal_lab::report::page::Entry;
 use moteseal_lab::sums::{Edges, Measured, Point, Setting};
+use moteseal_sum::sies::Psr;
+use moteseal_sum::wire::close_share;
 
 use exact::{Cmt, Costs, OurSies, PaperSies};
 use secoa::Estimates;
@@ -33,6 +37,9 @@ pub(crate) struct Arguments {
     data: Option<PathBuf>,
 }
 
+/// The reference of a query, and an epoch of today with epochs of 30 seconds, for the size of frames.
+const QUERY: u32 = 0x1234_5678;
+const EPOCH: u64 = 59_000_000;
 /// The paper's range of readings, in degrees Celsius.
 const INTERVAL: (f64, f64) = (18.0, 50.0);
 
@@ -202,6 +209,27 @@ impl Exact {
     }
 }
 
+/// Returns the size of the frame of a source, and of an aggregator with all sources below it, for a
+/// query of one slot and one key group.
+fn frames(sources: u32) -> (u64, u64) {
+    let key = LinkKey::new(&[9; 32]);
+    let frame = |participation: &[u8]| {
+        let mut out = [0; 256];
+        // Every record has the same size.
+        let psrs = [Psr::ZERO];
+        let frame = close_share(QUERY, EPOCH, participation, &psrs, &key, &mut out);
+        frame.expect("a frame with one record has less than 256 bytes").len() as u64
+    };
+    let mut out = [0; 32];
+    let length = Participation::encode_one(sources - 1, &mut out).expect("one run fits");
+    let source = frame(&out[..length]);
+    let words: Vec<u64> = (0..sources.div_ceil(64))
+        .map(|word| u64::MAX >> (64 - (sources - 64 * word).min(64)))
+        .collect();
+    let length = Participation::encode(&words, &mut out).expect("one run fits");
+    (source, frame(&out[..length]))
+}
+
 fn measure(
     readings: &Readings,
     effort: &Effort,
@@ -231,6 +259,7 @@ fn measure(
         if decimals == effort.default_decimals {
             (edges.cmt, edges.sies_paper, edges.sies) =
                 (exact.cmt.bytes, exact.paper.bytes, exact.ours.bytes);
+            edges.sies_frames = frames(effort.default.sources);
         }
     }
 
@@ -348,6 +377,8 @@ mod tests {
             (edges.cmt, edges.sies_paper, edges.sies, edges.secoa),
             (20, 32, 32, 40 * (1 + 4 + 20 + 128))
         );
+        let (from_source, from_aggregator) = edges.sies_frames;
+        assert!((33..80).contains(&from_source) && (33..80).contains(&from_aggregator));
         assert!(edges.seals >= 1.0 && edges.secoa_last >= 40 * 5 + 20 + 128, "{edges:?}");
         for (figure, points) in [
             &measured.source,

@@ -11,7 +11,7 @@
 //! increase, tags let a receiver reject forged fragments before a block is complete, certificates
 //! expire and can be revoked, and a head states the time in which its chain may be delivered. A
 //! sender must know all messages of a chain before it signs the head; a live command is a chain of
-//! one message ([`SingleDraft`]). Motes that cannot check a signature use [`tesla`].
+//! one message ([`SingleDraft`]).
 //!
 //! In this example a sender signs a chain of one block, and a receiver verifies it:
 //!
@@ -93,7 +93,6 @@ mod incoming;
 pub mod receipt;
 mod revocation;
 mod single;
-pub mod tesla;
 pub mod wire;
 
 pub mod recovery;

@@ -1,6 +1,7 @@
 //! Broadcasts a file of one mebibyte over real UDP while each of six receivers loses a tenth of all
 //! datagrams. All receivers receive the file, and the frames of all nodes together have at most 1.8
-//! times the bytes of the file. A receiver that is killed keeps what it has stored.
+//! times the bytes of the file. A receiver that is killed keeps what it has stored. The simulator of
+//! `moteseal-lab` sends as many frames as the programs over real UDP.
 //!
 //! This is a separate test program, because it counts transmitted bytes: other tests that compete
 //! for the processor would delay responses, and delayed responses are requested and sent again.
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use broadcasting::{GROUP, Network, image, text};
 use moteseal_broadcast::wire::BroadcastFrame;
+use moteseal_lab::broadcast::hop::simulated;
+use moteseal_lab::chance::{Average, Seed};
 
 const MEBIBYTE: usize = 1 << 20;
 const RECEIVERS: u64 = 6;
@@ -31,6 +34,8 @@ const HEADERS: u64 = 28;
 #[derive(Debug, Default)]
 struct Received {
     frames: u64,
+    /// The number of frames that contain leaves.
+    leaves: u32,
     /// The number of bytes, including the headers of IP and UDP.
     bytes: u64,
     /// The requests: time, block, and the requested fragments as bits.
@@ -65,10 +70,14 @@ impl Observer {
                 };
                 received.frames += 1;
                 received.bytes += length as u64 + HEADERS;
-                if let Ok(BroadcastFrame::Wanted { block, wanted, .. }) =
-                    BroadcastFrame::decode(&buffer[..length])
-                {
-                    received.wanted.push((Instant::now(), block, wanted));
+                match BroadcastFrame::decode(&buffer[..length]) {
+                    Ok(BroadcastFrame::Wanted { block, wanted, .. }) => {
+                        received.wanted.push((Instant::now(), block, wanted));
+                    }
+                    Ok(BroadcastFrame::Fragment { .. } | BroadcastFrame::Repair { .. }) => {
+                        received.leaves += 1;
+                    }
+                    _ => {}
                 }
             }
         });
@@ -193,4 +202,49 @@ fn a_late_receiver_gets_the_file_from_other_receivers() {
     late.until("complete");
     assert!(network.saved("late", "image.bin") == bytes);
     assert_eq!(late.ended(), 0);
+}
+
+/// Sends as many messages of 20 bytes as the simulator, to six receivers, in blocks of `per_block`.
+/// The sender and each receiver lose this fraction of the frames. Returns how many frames with
+/// leaves all nodes sent per message.
+fn sent_per_message(loss: f64, per_block: u8, run: u64) -> f64 {
+    const MESSAGES: u32 = moteseal_lab::broadcast::MESSAGES;
+    let network = Network::new();
+    let lines: String =
+        (0..MESSAGES).map(|number| format!("open valve {number:03} by 6%\n")).collect();
+    fs::write(network.path("lines"), &lines).unwrap();
+    let lossy = |node: u64| network.url(&format!("&loss={loss}&seed={}", run * 100 + node));
+    let watchers: Vec<_> = (1..=RECEIVERS)
+        .map(|node| network.watch(&format!("r{node}"), &[&lossy(node)], &["--chains", "1"]))
+        .collect();
+    let observer = Observer::new(&network);
+    // The sender's pace is that of the simulation.
+    let block = per_block.to_string();
+    let arguments =
+        ["--block", &block, "--lines", "lines", "--rate", "4000", "--linger", "30", "--json"];
+    let mut sender = network.send(&lossy(99), &arguments).stdout(Stdio::null()).spawn().unwrap();
+    for watcher in watchers {
+        watcher.until("complete");
+        assert_eq!(watcher.ended(), 0);
+    }
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+    f64::from(observer.stop().leaves) / f64::from(MESSAGES)
+}
+
+/// Finding D5 of the review: the test itself measures what it compares with.
+#[test]
+fn a_simulated_hop_needs_as_many_frames_as_real_udp() {
+    let _alone = HOP.lock().unwrap_or_else(PoisonError::into_inner);
+    for (loss, per_block) in [(0.1, 1), (0.2, 10)] {
+        let run = |seed| {
+            let seed = Seed::default().derive("hop", seed);
+            simulated(loss, per_block, seed).unwrap().expect("every receiver has every message")
+        };
+        let simulated: Average = (0..10).map(run).collect();
+        let real: Average = (1..=2).map(|run| sent_per_message(loss, per_block, run)).collect();
+        println!("loss {loss}, blocks of {per_block}: simulated {simulated:.2}, real {real:.2}");
+        let ratio = real.mean() / simulated.mean();
+        assert!((0.85..=1.15).contains(&ratio), "loss {loss}, blocks of {per_block}: {ratio:.2}");
+    }
 }

@@ -164,10 +164,6 @@ pub mod broadcast {
     //! messages of a block after it has verified the block's digest. Lost packets are requested
     //! again by *negative acknowledgement*.
     //!
-    //! Short, frequent commands can use TESLA instead: each packet has a message authentication
-    //! code under a key that the sender discloses later. TESLA needs loosely synchronised clocks,
-    //! but no signature per message.
-    //!
     //! A base station may certify *senders*, each for a range of time, and revoke them. A mote
     //! accepts only increasing chain numbers from each sender, even after a restart, so an old
     //! broadcast cannot be replayed.

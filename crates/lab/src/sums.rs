@@ -216,6 +216,9 @@ pub struct Edges {
     pub sies_paper: u64,
     /// The size of a PSR of the product's SIES.
     pub sies: u64,
+    /// The size of the product's whole frame from a source, and from an aggregator if all sources
+    /// take part.
+    pub sies_frames: (u64, u64),
     /// The bytes of `SECOA^S` from a source or an aggregator.
     pub secoa: u64,
     /// The bytes of `SECOA^S` from the sink to the querier, on average.

@@ -62,6 +62,7 @@
 //! | [`sigs`] | Liu et al. 2012, section V | distinguish an old message from a new one; be affordable for a mote, which has to check a signature for each message |
 //! | [`hmac_broadcast`] | section V | stay secure if one node is compromised |
 //! | [`paper_broadcast`] | section III | distinguish an old chain from a new one; reject forged fragments; mark the end of a message; limit the work that forged frames cause |
+//! | [`tesla`] | Perrig et al. 2002 (SPINS), section 5; RFC 4082 | verify a message before its key is disclosed; work without a clock; prove a message to third parties; be relayed or repaired by other nodes |
 //! | [`secp160r1`] | SEC 2 version 1 | provide more than 80 bits of security; **variable time, for comparison only** |
 //!
 //! These implementations are for comparison only and are not hardened for use. They contain only
@@ -87,6 +88,7 @@ pub mod secp160r1;
 pub mod sies_paper;
 mod sign_each;
 pub mod sigs;
+pub mod tesla;
 mod wire;
 
 pub use concatenate::Concatenate;

@@ -28,7 +28,6 @@ mod roster;
 mod sampling;
 mod signed_time;
 mod sum;
-mod tesla;
 mod updates;
 
 use std::collections::BTreeMap;

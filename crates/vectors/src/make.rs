@@ -24,7 +24,6 @@
 //! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
 //! - `policies`: `policy`
 //! - `signed_time`: `time`
-//! - `tesla`: `tesla`
 //! - `updates`: `update`
 //! - `within`: `budget/answers`, `budget/none`, `budget/samples`
 
@@ -49,7 +48,6 @@ mod pruned;
 mod schedules;
 mod served;
 mod signed_time;
-mod tesla;
 mod updates;
 mod within;
 
@@ -83,7 +81,6 @@ pub fn files() -> BTreeMap<String, Value> {
     broadcasts::make(&mut files);
     schedules::make(&mut files);
     plans::make(&mut files);
-    tesla::make(&mut files);
     policies::make(&mut files);
     signed_time::make(&mut files);
     updates::make(&mut files);

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{
     audit, broadcast, link, policy, query, receipt, receivers, roster, sampling, signed_time, sum,
-    tesla, updates,
+    updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
@@ -58,11 +58,6 @@ named!(
     moteseal_broadcast::SenderCertificateError,
     moteseal_broadcast::firmware::ImageTagError,
     moteseal_broadcast::SingleError,
-    moteseal_broadcast::tesla::ParametersError,
-    moteseal_broadcast::tesla::ScheduleError,
-    moteseal_broadcast::tesla::receiver::FrameError,
-    moteseal_broadcast::tesla::receiver::ReceiverError,
-    moteseal_broadcast::tesla::sender::SenderError,
     cbor::DecodeError,
     moteseal_core::identity::CertificateError,
     moteseal_core::link::FrameError,
@@ -265,9 +260,6 @@ impl Shared {
             "query.answer" => query::answer(input),
             "query.noisy" => query::noisy(input),
             "query.fit" => query::fit(input),
-            "tesla.parameters" => tesla::parameters(input),
-            "tesla.say" => tesla::send(input),
-            "tesla.hear" => tesla::receive_all(input),
             other => panic!("unknown operation {other}"),
         }
     }

@@ -4,10 +4,6 @@
 use std::hint::black_box;
 
 use hmac::{KeyInit, Mac};
-use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
-use moteseal_broadcast::tesla::sender::Sender;
-use moteseal_broadcast::tesla::wire::{KEY_FRAME, OVERHEAD, TeslaFrame};
-use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
 use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;
 use moteseal_core::record::NetworkId;
@@ -15,6 +11,10 @@ use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_lab::broadcast::PAYLOAD;
 use moteseal_research::hmac_broadcast::SharedKey;
 use moteseal_research::paper_broadcast::{Chain, Packet, Receiver as PaperReceiver};
+use moteseal_research::tesla::receiver::{Receiver, Settings};
+use moteseal_research::tesla::sender::Sender;
+use moteseal_research::tesla::wire::{KEY_FRAME, OVERHEAD, TeslaFrame};
+use moteseal_research::tesla::{MAX_PARAMETERS, Parameters, Schedule};
 use moteseal_research::{secp160r1, sigs};
 use sha2::Sha256;
 

@@ -220,16 +220,21 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
     );
     figures.add(part);
 
-    let tesla = run("tesla", &inputs.tesla());
-    tesla.expect("message", inputs::MESSAGE);
-    let mut part = Part::new("receiver of uTESLA, 4 rows of 4 messages of 32 bytes");
-    part.row("RAM", "bytes", tesla.get("state.bytes"), None);
-    part.row("flash", "bytes", tesla.flash, None);
-    part.row("stack", "bytes", deepest(&tesla, &["join", "packet", "key", "take"]), None);
-    part.row("joining", "instructions", tesla.get("join"), None);
-    part.row("a packet of 32 bytes", "instructions", tesla.get("packet"), None);
-    part.row("a key, two steps further in the key chain", "instructions", tesla.get("key"), None);
-    part.row("a message verified with its key", "instructions", tesla.get("take"), None);
+    let sender = run("chain_sender", &inputs.chain_sender());
+    inputs.check_chain_sender(&sender);
+    let mut part = Part::new("sender of a chain, Ed25519");
+    part.row("flash", "bytes", sender.flash, None);
+    part.row("stack", "bytes", sender.get("head.stack"), None);
+    part.row("20 messages of 48 bytes, in blocks of 10", "instructions", sender.get("head"), None);
+    figures.add(part);
+
+    let hmac = run("hmac", &inputs.hmac());
+    inputs.check_hmac(&hmac);
+    let mut part = Part::new("HMAC-SHA-256 with a shared key");
+    part.row("RAM", "bytes", hmac.get("state.bytes"), None);
+    part.row("flash", "bytes", hmac.flash, None);
+    part.row("stack", "bytes", hmac.get("code.stack"), None);
+    part.row("the code of a message of 48 bytes", "instructions", hmac.get("code"), None);
     figures.add(part);
 
     let device = run("device", &inputs.device());

@@ -130,6 +130,7 @@ pub struct ReceiptRelay<const CHAINS: usize, const WORDS: usize> {
     passed: Bucket,
     recent: [(u64, u64); RECENT],
     recent_next: usize,
+    repeats: bool,
 }
 
 impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
@@ -147,7 +148,14 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
             passed: Bucket::new(PASSED),
             recent: [(0, 0); RECENT],
             recent_next: 0,
+            repeats: false,
         }
+    }
+
+    /// Makes the relay repeat frames on all links, also on the one on which they were received, and
+    /// combine none: for a medium on which not every receiver is in range of the sender.
+    pub const fn set_repeating(&mut self) {
+        self.repeats = true;
     }
 
     /// Begins to follow a chain. `up` are the links from which it comes. If there is no room, the
@@ -206,8 +214,14 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
     /// send the same bytes now.
     pub fn receive(&mut self, now_ms: u64, link: u8, frame: &BroadcastFrame<'_>) -> LinkSet {
         self.clock = self.clock.max(now_ms);
-        let others = self.links.without(LinkSet::one(link));
+        let on = if self.repeats { LinkSet::NONE } else { LinkSet::one(link) };
+        let others = self.links.without(on);
         match *frame {
+            BroadcastFrame::Receipts { chain, tag, .. } if self.repeats => {
+                let is_repeated =
+                    self.is_following(chain) && self.is_new(&tag) && self.passed.take(self.clock);
+                if is_repeated { others } else { LinkSet::NONE }
+            }
             BroadcastFrame::Receipts { chain, receivers, tag } => {
                 self.receive_receipts(link, chain, receivers, tag);
                 LinkSet::NONE
@@ -255,6 +269,7 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
     /// Processes a request for receipts. Returns the links on which to pass it on.
     fn receive_wanted(&mut self, link: u8, chain: ChainRef, most: u32, set: &[u8]) -> LinkSet {
         let (clock, due, spread) = (self.clock, self.within(), u64::from(self.spread_ms));
+        let repeats = self.repeats;
         let (Ok(set), fingerprint) = (receivers(set), self.draws.fingerprint(set)) else {
             return LinkSet::NONE;
         };
@@ -270,7 +285,7 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
         {
             followed.own_due = due;
         }
-        let up = followed.up;
+        let up = if repeats { LinkSet::NONE } else { followed.up };
         if self.is_new(&fingerprint.to_be_bytes()) && self.passed.take(clock) {
             self.links.without(up)
         } else {
@@ -283,6 +298,7 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
     pub fn poll(&mut self, now_ms: u64, out: &mut [u8]) -> Option<Transmit> {
         self.clock = self.clock.max(now_ms);
         let (clock, links, spread) = (self.clock, self.links, u64::from(self.spread_ms));
+        let repeats = self.repeats;
         for followed in self.chains.iter_mut().flatten() {
             if followed.own_due <= clock {
                 followed.own_due = u64::MAX;
@@ -291,7 +307,8 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
                     && let Some(own) = Combined::one(position, tag)
                 {
                     // A relay sends its own receipt with those of others.
-                    let wait = if links.without(followed.up).is_empty() { 0 } else { spread };
+                    let is_alone = repeats || links.without(followed.up).is_empty();
+                    let wait = if is_alone { 0 } else { spread };
                     followed.add(&own, clock.saturating_add(wait));
                 }
             }

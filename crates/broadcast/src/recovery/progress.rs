@@ -46,6 +46,8 @@ pub(super) struct Tracked<const B: usize> {
     pub(super) early: EarlyLeaves,
     /// When a new item of the chain last arrived.
     pub(super) since: u64,
+    /// The link on which the newest leaf arrived.
+    pub(super) newest_on: Option<u8>,
     /// When this node last queued an answer to a request for leaves of the chain.
     pub(super) asked: u64,
 }

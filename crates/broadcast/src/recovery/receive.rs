@@ -242,6 +242,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             trickle: Trickle::OVER,
             early: EarlyLeaves::new(),
             since: self.clock,
+            newest_on: None,
             asked: 0,
         };
         if let Some(slot) = self.chains.get_mut(slot) {
@@ -423,6 +424,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let ChainId { sender, number, .. } = tracked.outline.id;
         let is_verified = matches!(taken, Taken::Verified { .. });
         tracked.note_arrival(is_verified, clock, &pace, &mut self.draws);
+        tracked.newest_on = Some(link);
         if tracked.is_whole() {
             tracked.trickle.start(clock, &pace.timing, &mut self.draws);
         }
@@ -463,6 +465,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return;
         };
         let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return };
+        let pause_ends = tracked.since.saturating_add(pace.timing.leave_ms.into());
+        if tracked.newest_on == Some(link) && clock < pause_ends {
+            return;
+        }
         if block == 0 {
             if wanted & WANTS_CERTIFICATE != 0 {
                 self.plan_answer(Piece::ChainCertificate(chain), link);

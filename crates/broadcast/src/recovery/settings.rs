@@ -95,11 +95,17 @@ pub struct Timing {
     /// The shortest and the longest interval between advertisements (Trickle, RFC 6206, with `k =
     /// 1`). After the longest interval a node stops advertising.
     pub advertise_ms: (u32, u32),
+    /// After a new leaf of a chain has arrived on a link, the node ignores requests for the chain on
+    /// that link for this time: the node that sent the leaf can answer. The pause avoids repeated
+    /// answers by neighbours that did not receive the first answer. An attacker cannot cause the
+    /// pause, because only the chain's sender can create a new leaf. 0 for none.
+    pub leave_ms: u32,
 }
 
 impl Timing {
     /// Timing for radios. The random delays are the paper's two seconds. The quiet time is longer
-    /// than the gaps of a sender that sends a message every five seconds.
+    /// than the gaps of a sender that sends a message every five seconds. Neighbours answer at any
+    /// time, because the sender may be out of range.
     pub const RADIO: Self = Self {
         relay_ms: 2_000,
         request_ms: 2_000,
@@ -107,6 +113,7 @@ impl Timing {
         hold_off_ms: 4_000,
         quiet_ms: 30_000,
         advertise_ms: (15_000, 480_000),
+        leave_ms: 0,
     };
     /// Timing for local networks of machines with an operating system. The hold-off ends before a
     /// node repeats its request, so a lost answer is sent again.
@@ -117,6 +124,7 @@ impl Timing {
         hold_off_ms: 5,
         quiet_ms: 500,
         advertise_ms: (1_000, 64_000),
+        leave_ms: 1_000,
     };
 }
 

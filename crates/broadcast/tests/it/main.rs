@@ -9,4 +9,3 @@ mod firmware;
 mod freshness;
 mod node_memory;
 mod revocations;
-mod tesla;

@@ -41,8 +41,8 @@ const MAX_BASES: usize = u8::MAX as usize;
 /// Receive authenticated broadcasts: print messages and save files once they are verified, and send
 /// other receivers what they lost.
 ///
-/// With several --on, everything received on one link is relayed to the others. If the command is
-/// killed, run it again: it continues where it stopped. It never accepts a chain twice.
+/// With several --on, everything received on one link is relayed to the others. With --relay, it is
+/// also repeated on the same link. If the command is killed, run it again: it continues where it stopped. It never accepts a chain twice.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state --save images\n  \
@@ -61,6 +61,10 @@ pub(crate) struct Arguments {
     /// several links
     #[arg(long, value_name = "ADDRESS", required = true)]
     on: Vec<String>,
+    /// Also repeat what is received on the link on which it was received, for receivers that are out
+    /// of the sender's range
+    #[arg(long)]
+    relay: bool,
     /// The folder for the received chains and for the numbers of the newest chains
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
@@ -177,6 +181,7 @@ async fn watch(
         enough: &enough,
     };
     let options = Options {
+        repeats: arguments.relay,
         links: u8::try_from(links.len()).unwrap_or(u8::MAX),
         save: arguments.save.clone(),
         evidence: arguments.evidence.clone(),

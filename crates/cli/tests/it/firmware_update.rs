@@ -389,17 +389,15 @@ fn started(mote: &Emulator, from: usize) -> Vec<u32> {
 /// then completes the update. Returns how often the power failed and how often the mote fell back.
 fn update(scene: &Scene, seed: u64, most: u64) -> (u64, usize) {
     let mut chance = Chance::new(seed);
-    // An update writes the image to the staging slot, and about three times to exchange the slots.
-    let words = u64::try_from(scene.images[1].len()).unwrap();
-    // The first cut may be at any word of the update, and the others soon after the one before.
-    let mut cut_after = |bound: u64| {
-        // Often at the first words of a life, where the marks of a trial and the records are.
-        let bound = if chance.percent(30) { bound.min(100) } else { bound };
+    let cut_within = |chance: &mut Chance, bound: u64| {
         let words = u32::try_from(1 + chance.below(bound)).unwrap();
         scene.cut_after(words, (chance.next() >> 32) as u32);
     };
+    // An update erases and writes the staging slot once, and copies each page three times to exchange
+    // the slots: eight words for each word of the image. The first cut may be at any of them.
+    let words = 2 * u64::try_from(scene.images[1].len()).unwrap();
     let mut mote = scene.mote();
-    cut_after(words);
+    cut_within(&mut chance, words);
     mote.power_returns();
     let (mut cuts, mut fallen_back, mut number) = (0, 0, 100);
     for life in 1.. {
@@ -427,6 +425,10 @@ fn update(scene: &Scene, seed: u64, most: u64) -> (u64, usize) {
                     | UpdateReport::Trying(version)
                     | UpdateReport::Confirmed(version) => scene.assert_runs(version),
                     _ => {}
+                }
+                // Cut many trials, in which few words are written, so that the mote falls back.
+                if matches!(report, UpdateReport::Trying(_)) && cuts < most && chance.percent(50) {
+                    cut_within(&mut chance, 40);
                 }
                 is_over |= matches!(report, UpdateReport::Confirmed(2) | UpdateReport::Running(2));
             }
@@ -460,7 +462,10 @@ fn update(scene: &Scene, seed: u64, most: u64) -> (u64, usize) {
             Some(POWER_FAILED) => {
                 cuts += 1;
                 if cuts < most {
-                    cut_after(4_000);
+                    // At the first words of the next life, where marks and records are, or soon, or
+                    // at any word.
+                    let bound = [100, 4_000, words][chance.below(3) as usize];
+                    cut_within(&mut chance, bound);
                 } else {
                     scene.cut_after(0, 0);
                 }

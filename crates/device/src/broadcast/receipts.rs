@@ -29,8 +29,17 @@ pub(super) struct WatcherReceipts<'a> {
 }
 
 impl<'a> WatcherReceipts<'a> {
-    pub(super) fn new(keys: &'a [ReceiverKey], links: LinkSet, spread_ms: u32, seed: u64) -> Self {
-        let relay = Box::new(ReceiptRelay::new(links, spread_ms, seed));
+    /// Creates the receipts of a watcher. `repeats` as in `Options`.
+    pub(super) fn new(
+        keys: &'a [ReceiverKey],
+        (links, repeats): (LinkSet, bool),
+        spread_ms: u32,
+        seed: u64,
+    ) -> Self {
+        let mut relay = Box::new(ReceiptRelay::new(links, spread_ms, seed));
+        if repeats {
+            relay.set_repeating();
+        }
         Self { keys, relay, passed: VecDeque::new() }
     }
 

@@ -9,7 +9,7 @@
 //!
 //! [`delivery`](super::delivery) decides whether and when a verified chain is delivered.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,9 @@ use super::delivery::{Held, Watched};
 use super::image;
 use super::receipts::WatcherReceipts;
 
-/// After a new frame of a chain has arrived on a link, the watcher answers no requests for the
-/// chain on that link for this time, in milliseconds. The node that sent the frame can answer the
-/// requests. The pause avoids repeated answers by neighbours that did not receive the first answer.
-/// An attacker cannot cause the pause, because only the chain's sender can create a new frame.
-const LEAVE_MS: u64 = 1000;
+/// The number of copies of a frame from neighbours after which a watcher that repeats frames does not
+/// repeat this one.
+const COPIES: u8 = 2;
 /// The interval at which the watcher tries again to resume chains, in milliseconds.
 pub(super) const RESUME_MS: u64 = 10_000;
 /// The maximum number of senders that are followed at once.
@@ -59,6 +57,9 @@ pub struct Options<'a> {
     pub bases: &'a [PublicKey],
     /// The number of links. Frames that are received on one link are relayed to the other links.
     pub links: u8,
+    /// Whether frames are also relayed on the link on which they were received: for a medium on which
+    /// not every receiver is in range of the sender.
+    pub repeats: bool,
     /// The node's delays and intervals.
     pub timing: Timing,
     /// The folder in which received files are saved. If it is `None`, they are kept only in the
@@ -86,6 +87,7 @@ impl<'a> Options<'a> {
             network,
             bases,
             links: 1,
+            repeats: false,
             timing: Timing::LAN,
             save: None,
             evidence: None,
@@ -290,7 +292,7 @@ pub struct Watcher<'a> {
     pub(super) save: Option<PathBuf>,
     pub(super) evidence: Option<PathBuf>,
     pub(super) leaf: Vec<u8>,
-    /// Whether the watcher relays chains between links.
+    /// Whether the watcher relays chains.
     pub(super) is_relay: bool,
     pub(super) clock_offset: u64,
     /// How long a receiver that catches up waits for later commands, in milliseconds.
@@ -302,8 +304,6 @@ pub struct Watcher<'a> {
     /// Verified chains that are not delivered yet.
     pub(super) held: BTreeMap<ChainRef, Held>,
     pub(super) receipts: WatcherReceipts<'a>,
-    /// When a new frame of each chain last arrived on each link, in milliseconds of `Now`.
-    fresh: HashMap<(u8, ChainRef), u64>,
     /// Chains in the archive that could not be resumed, because the machine's clock may be wrong or
     /// because there was no room.
     unresumed: Vec<ChainRef>,
@@ -330,21 +330,32 @@ impl<'a> Watcher<'a> {
         now: Now,
         notify: &mut OnWatchEvent<'_>,
     ) -> Result<Self, WatchError> {
-        let relay = if options.links > 1 { Relay::OtherLinks } else { Relay::Never };
+        let relay = match options.links {
+            _ if options.repeats => Relay::Flood { copies: COPIES },
+            0 | 1 => Relay::Never,
+            _ => Relay::OtherLinks,
+        };
+        // The node that sent a new leaf may be out of range of the one that requests it.
+        let leave_ms = if options.repeats { 0 } else { options.timing.leave_ms };
         let settings = Settings {
             network: options.network,
             bases: options.bases,
             links: LinkSet::first(options.links),
             relay,
-            timing: options.timing,
+            timing: Timing { leave_ms, ..options.timing },
             meter: Meter::HOST,
         };
         let mut node = Box::new(Node::new(settings, seed, now));
         node.set_receiver_keys(options.receiver_keys);
         let spread = options.timing.request_ms.saturating_mul(SPREAD);
-        let receipts = WatcherReceipts::new(options.receiver_keys, settings.links, spread, !seed);
+        let receipts = WatcherReceipts::new(
+            options.receiver_keys,
+            (settings.links, options.repeats),
+            spread,
+            !seed,
+        );
         let (save, evidence) = (options.save, options.evidence);
-        let (fresh, unresumed) = (HashMap::new(), Vec::new());
+        let unresumed = Vec::new();
         let latest = match now.unix {
             Some(unix) if options.accepts_earlier_time && unix < archive.time() => {
                 archive.set_time(unix)?;
@@ -358,14 +369,13 @@ impl<'a> Watcher<'a> {
             save,
             evidence,
             leaf: vec![0; MAX_LEAF],
-            is_relay: options.links > 1,
+            is_relay: relay != Relay::Never,
             clock_offset: options.clock_offset,
             catch_up_ms: u64::from(options.timing.advertise_ms.0).saturating_mul(2),
             started_at: now.ms,
             latest,
             held: BTreeMap::new(),
             receipts,
-            fresh,
             unresumed,
             resumed_at: now.ms,
         };
@@ -446,22 +456,14 @@ impl<'a> Watcher<'a> {
         frame: &[u8],
         notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
-        match BroadcastFrame::decode(frame) {
-            Ok(
-                BroadcastFrame::Wanted { chain, .. } | BroadcastFrame::ReceiverWanted { chain, .. },
-            ) => {
-                let since = self.fresh.get(&(link, chain));
-                if since.is_some_and(|since| now.ms < since.saturating_add(LEAVE_MS)) {
-                    return Ok(());
-                }
-            }
-            Ok(
-                decoded @ (BroadcastFrame::Receipts { .. }
-                | BroadcastFrame::ReceiptsWanted { .. }
-                | BroadcastFrame::HeadWanted { .. }
-                | BroadcastFrame::HeadFor { .. }),
-            ) => self.receive_receipts(now, link, &decoded, frame)?,
-            _ => {}
+        if let Ok(
+            decoded @ (BroadcastFrame::Receipts { .. }
+            | BroadcastFrame::ReceiptsWanted { .. }
+            | BroadcastFrame::HeadWanted { .. }
+            | BroadcastFrame::HeadFor { .. }),
+        ) = BroadcastFrame::decode(frame)
+        {
+            self.receive_receipts(now, link, &decoded, frame)?;
         }
         let event = match self.node.receive(now, link, frame, &mut self.archive) {
             Err(ArchiveError::ReferenceTaken(_)) => {
@@ -475,10 +477,6 @@ impl<'a> Watcher<'a> {
         | Event::Verified { chain, .. } = event
         {
             self.receipts.note(chain, link);
-        }
-        if let Event::Pending { chain, .. } | Event::Verified { chain, .. } = event {
-            self.fresh.retain(|_, since| now.ms < since.saturating_add(LEAVE_MS));
-            self.fresh.insert((link, chain), now.ms);
         }
         self.report_missed(notify)?;
         match event {

@@ -41,6 +41,7 @@ fn measured() -> Measured {
             cmt: 20,
             sies_paper: 32,
             sies: 32,
+            sies_frames: (63, 64),
             secoa: 45_900,
             secoa_last: 2986,
             seals: 11.5,

@@ -7,3 +7,4 @@ mod private_sums;
 mod schemes;
 mod secoa;
 mod sies_weaknesses;
+mod tesla;

@@ -1,8 +1,7 @@
 //! The input of each program, and its expected results. The host computes the results with the same
 //! crates. The results of RSA and DSA are checked with textbook arithmetic.
 
-use moteseal_broadcast::tesla::sender::Sender;
-use moteseal_broadcast::tesla::{MAX_PARAMETERS, Schedule};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain, Window,
 };
@@ -24,8 +23,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::program::Program;
 
-/// The message that the uTESLA sender sends.
-pub(crate) const MESSAGE: &[u8; 32] = b"close valve 7 until further word";
 const TEXT: &[u8] = b"0123456789";
 const DEVICE: DeviceId = DeviceId(*b"device 1");
 const INDEX: SealIndex = SealIndex(7);
@@ -258,27 +255,25 @@ impl Inputs {
         self.chain(list, 2, 10).0
     }
 
-    pub(crate) fn tesla(&self) -> Vec<u8> {
-        let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(5) };
-        let mut sender = Sender::new(
-            Schedule { id, start_ms: 0, interval_ms: 1000, delay: 1, last: 64 },
-            [4; 16],
-        )
-        .unwrap();
-        let (mut buffer, mut frame) = ([0; MAX_PARAMETERS], [0; 128]);
-        let parameters = sender.parameters().encode(&mut buffer).unwrap().to_vec();
-        let list = List::default()
-            .item(&NETWORK.0)
-            .item(&SENDER.0)
-            .item(&5_u64.to_be_bytes())
-            .item(&parameters);
-        // The seed, then a packet of interval 2, and then its key, which is sent in interval 3. The
-        // key is two steps after the one in the parameters, along the key chain.
-        let list = list.item(&11_u64.to_be_bytes()).item(&2500_u64.to_be_bytes());
-        let list = list
-            .item(sender.packet(2500, MESSAGE, &mut frame).unwrap())
-            .item(&3500_u64.to_be_bytes());
-        list.item(sender.disclosure(3500, &mut frame).unwrap().unwrap()).0
+    pub(crate) fn chain_sender(&self) -> Vec<u8> {
+        List::default().item(&NETWORK.0).item(&SENDER.0).item(&SEED).0
+    }
+
+    /// Compares the head with the one that the host has signed.
+    pub(crate) fn check_chain_sender(&self, run: &Program) {
+        let frames = self.chain(List::default(), 2, 10).0;
+        let (length, rest) = frames.split_first_chunk().unwrap();
+        run.expect("head", &rest[..usize::from(u16::from_be_bytes(*length))]);
+    }
+
+    pub(crate) fn hmac(&self) -> Vec<u8> {
+        List::default().item(&SEED).item(&[7; 48]).0
+    }
+
+    pub(crate) fn check_hmac(&self, run: &Program) {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&SEED).unwrap();
+        mac.update(&[7; 48]);
+        run.expect("code", &mac.finalize().into_bytes());
     }
 
     pub(crate) fn device(&self) -> Vec<u8> {

@@ -327,12 +327,37 @@ struct Room {
     side: &'static str,
     paper_rom: u32,
     paper_ram: u32,
+    /// The bytes of flash on a Cortex-M3 (docs/footprint.md), with Ed25519.
+    our_rom: Option<u64>,
     /// The bytes that authentication alone needs for hash states, digests and tags. At the sender
     /// they include the buffered messages, as in the paper.
     ours: Option<u64>,
     /// The bytes of a complete node, which also relays and repairs. They are the same at the sender
     /// and at a receiver.
     node: Option<u64>,
+}
+
+/// The measurements of docs/footprint.md.
+const FOOTPRINT: &str = include_str!("../../../../../docs/footprint.csv");
+
+/// Returns a measured number of bytes of a part on a Cortex-M3.
+fn footprint(part: &str, what: &str) -> Option<u64> {
+    let mut rows = csv::Reader::from_reader(FOOTPRINT.as_bytes());
+    rows.records()
+        .flatten()
+        .find(|row| row.get(0) == Some(part) && row.get(1) == Some(what))
+        .and_then(|row| row.get(3)?.parse().ok())
+}
+
+/// Returns the part of docs/footprint.md that does what a scheme does at a side.
+fn part_of(scheme: &str, side: &str) -> &'static str {
+    match (scheme, side) {
+        ("SIGS", "sender") => "Ed25519, signing",
+        ("SIGS", _) => "Ed25519, verifying",
+        ("HMAC", _) => "HMAC-SHA-256 with a shared key",
+        (_, "sender") => "sender of a chain, Ed25519",
+        _ => "receiver of a chain, head verified with Ed25519",
+    }
 }
 
 pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
@@ -343,8 +368,9 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
             "scheme",
             "the paper, ROM",
             "the paper, RAM",
-            "ours, chain alone",
-            "ours, node that relays and repairs",
+            "ours, flash",
+            "ours, RAM, authentication alone",
+            "ours, RAM, node that relays and repairs",
         ]);
         for paper in paper::MEMORY {
             let (paper_rom, paper_ram) =
@@ -353,18 +379,28 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
             let ours = match (per_block, side) {
                 (Some(per_block), "sender") => ram::sender(MESSAGES, per_block),
                 (Some(per_block), _) => ram::receiver(per_block),
-                (None, _) => None,
+                (None, _) => footprint(part_of(paper.scheme, side), "RAM"),
             };
+            let our_rom = footprint(part_of(paper.scheme, side), "flash");
             let node = per_block.and_then(ram::node);
             let number = |bytes: Option<u64>| bytes.map_or_else(String::new, thousands);
             shown.row([
                 paper.scheme.to_owned(),
                 thousands(paper_rom.into()),
                 thousands(paper_ram.into()),
+                number(our_rom),
                 number(ours),
                 number(node),
             ]);
-            rooms.push(Room { scheme: paper.scheme, side, paper_rom, paper_ram, ours, node });
+            rooms.push(Room {
+                scheme: paper.scheme,
+                side,
+                paper_rom,
+                paper_ram,
+                our_rom,
+                ours,
+                node,
+            });
         }
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
         for room in rooms.iter().filter(|room: &&Room| room.side == side) {

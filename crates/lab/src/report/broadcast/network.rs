@@ -451,11 +451,10 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
     Ok(format!("\n{}", BROADCAST.fill("repair", &[("table", &table.markdown())])))
 }
 
-/// Returns a table that compares the simulator with real UDP.
+/// Returns a table of the simulated hop that is compared with real UDP.
 fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
-    let mut table =
-        Table::new(["loss", "messages per block", "real UDP, one execution", "the simulator"]);
-    for (loss, per_block, measured) in hop::MEASURED {
+    let mut table = Table::new(["loss", "messages per block", "the simulator"]);
+    for (loss, per_block) in [(0.0, 1), (0.1, 1), (0.2, 1), (0.0, 10), (0.1, 10), (0.2, 10)] {
         let mut simulated = Average::default();
         for run in 0..effort.runs {
             let sent = hop::simulated(loss, per_block, seed.derive("hop", run))
@@ -463,7 +462,7 @@ fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
             sent.into_iter().for_each(|sent| simulated.add(sent));
         }
         let of = format!("{:.2} ± {:.2}", simulated.mean(), simulated.deviation());
-        table.row([percent(loss), per_block.to_string(), format!("{measured:.2}"), of]);
+        table.row([percent(loss), per_block.to_string(), of]);
     }
     Ok(format!("\n{}", BROADCAST.fill("real udp", &[("table", &table.markdown())])))
 }

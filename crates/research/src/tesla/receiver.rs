@@ -10,9 +10,9 @@
 use core::fmt;
 use moteseal_core::named_errors;
 
-use crate::ChainRef;
 use crate::tesla::wire::TeslaFrame;
 use crate::tesla::{ChainKey, Functions, Parameters, Schedule, TAG};
+use moteseal_broadcast::ChainRef;
 
 named_errors! {
     /// Why a packet was rejected.

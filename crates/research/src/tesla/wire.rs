@@ -2,8 +2,8 @@
 //!
 //! Anyone can send these frames; the [receiver](crate::tesla::receiver) verifies them.
 
-use crate::ChainRef;
 use crate::tesla::{ChainKey, TAG};
+use moteseal_broadcast::ChainRef;
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
 /// The maximum length in bytes of a packet's frame without its message. The terms are the lengths

@@ -310,7 +310,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::{ChainId, ChainNumber};
+    use moteseal_broadcast::{ChainId, ChainNumber};
     use moteseal_core::record::DeviceId;
     use moteseal_core::record::NetworkId;
 

@@ -1,15 +1,6 @@
 //! Tests of uTESLA: test vectors, every pattern of loss of a short chain, clocks at the limits of
 //! safety, and floods of forged packets.
 
-use moteseal_broadcast::tesla::receiver::{
-    FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
-};
-use moteseal_broadcast::tesla::sender::{Sender, SenderError};
-use moteseal_broadcast::tesla::wire::{KEY_FRAME, OVERHEAD, TeslaFrame};
-use moteseal_broadcast::tesla::{
-    KEY, MAX_INTERVALS, MAX_MESSAGE, MAX_PARAMETERS, Parameters, ParametersError, Schedule,
-    ScheduleError, TAG,
-};
 use moteseal_broadcast::{
     ChainId, ChainNumber, ChainRef, Kind, MAX_HEAD, MAX_SINGLE, SingleDraft, Window, open_single,
 };
@@ -17,6 +8,15 @@ use moteseal_core::DeviceId;
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_research::tesla::receiver::{
+    FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
+};
+use moteseal_research::tesla::sender::{Sender, SenderError};
+use moteseal_research::tesla::wire::{KEY_FRAME, OVERHEAD, TeslaFrame};
+use moteseal_research::tesla::{
+    KEY, MAX_INTERVALS, MAX_MESSAGE, MAX_PARAMETERS, Parameters, ParametersError, Schedule,
+    ScheduleError, TAG,
+};
 
 mod hostile;
 mod properties;

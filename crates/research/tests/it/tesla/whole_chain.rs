@@ -1,12 +1,12 @@
 //! Shared helpers of the uTESLA tests: a schedule, a receiver, and a table of all keys of a chain.
 
 use hmac::{Hmac, KeyInit, Mac};
-use moteseal_broadcast::tesla::receiver::{FrameError, Receiver, Settings};
-use moteseal_broadcast::tesla::wire::TeslaFrame;
-use moteseal_broadcast::tesla::{ChainKey, KEY, Parameters, Schedule, TAG};
 use moteseal_broadcast::{ChainId, ChainNumber};
 use moteseal_core::DeviceId;
 use moteseal_core::record::NetworkId;
+use moteseal_research::tesla::receiver::{FrameError, Receiver, Settings};
+use moteseal_research::tesla::wire::TeslaFrame;
+use moteseal_research::tesla::{ChainKey, KEY, Parameters, Schedule, TAG};
 use sha2::{Digest as _, Sha256};
 
 pub(crate) const SECRET: ChainKey = [9; KEY];

@@ -3,11 +3,11 @@
 //! numbers deliver nothing. They also check that no message that arrives in time is lost while the
 //! clocks are within the stated offset.
 
-use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
-use moteseal_broadcast::tesla::sender::Sender;
-use moteseal_broadcast::tesla::wire::TeslaFrame;
-use moteseal_broadcast::tesla::{KEY, MAX_INTERVALS, Parameters, Schedule, TAG};
 use moteseal_core::cbor::Writer;
+use moteseal_research::tesla::receiver::{Receiver, Settings};
+use moteseal_research::tesla::sender::Sender;
+use moteseal_research::tesla::wire::TeslaFrame;
+use moteseal_research::tesla::{KEY, MAX_INTERVALS, Parameters, Schedule, TAG};
 use proptest::prelude::*;
 
 use crate::tesla::whole_chain::{

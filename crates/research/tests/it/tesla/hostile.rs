@@ -1,12 +1,12 @@
 //! Tests of uTESLA under attack: forged packets that try to displace rows, keys that a sender with
 //! a wrong clock has disclosed too early, and floods of forged keys.
 
-use moteseal_broadcast::tesla::receiver::{
+use moteseal_research::tesla::receiver::{
     FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
 };
-use moteseal_broadcast::tesla::sender::{MAX_LEAP, Sender, SenderError};
-use moteseal_broadcast::tesla::wire::TeslaFrame;
-use moteseal_broadcast::tesla::{KEY, TAG};
+use moteseal_research::tesla::sender::{MAX_LEAP, Sender, SenderError};
+use moteseal_research::tesla::wire::TeslaFrame;
+use moteseal_research::tesla::{KEY, TAG};
 
 use crate::tesla::whole_chain::{
     OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken,

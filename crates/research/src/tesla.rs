@@ -1,5 +1,5 @@
 //! uTESLA: authenticated broadcast with hashes only, for motes that cannot check a signature
-//! (spec/tesla.md).
+//! .
 //!
 //! It follows Perrig et al., "SPINS" (Wireless Networks 8, 2002), section 5, and RFC 4082, sections
 //! 3.2 to 3.5. A sender tags the messages of an interval with a key that it discloses `d` intervals
@@ -22,7 +22,7 @@ use moteseal_core::named_errors;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 
-use crate::{ChainId, ChainNumber, ChainRef};
+use moteseal_broadcast::{ChainId, ChainNumber, ChainRef};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest;
 use moteseal_core::record::DeviceId;

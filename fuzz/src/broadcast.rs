@@ -205,6 +205,7 @@ fn signed() -> Built {
         label: "orders",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let read = |number: u32, buffer: &mut [u8]| {
         let message = MESSAGES[number as usize];

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+pub mod address;
 pub mod broadcast;
 pub mod cose;
 pub mod fixture;
@@ -22,7 +23,8 @@ pub mod sums;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
+    ("address", address::run, address::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
     ("cose", cose::run, cose::seeds),
     ("keys", keys::run, keys::seeds),

@@ -12,8 +12,9 @@ const TYP_CHAIN = "moteseal-chain+cose";
 const MAX_MESSAGES = 1 << 24;
 const MAX_BLOCK = 64;
 const MAX_MESSAGE = 8192;
-const MAX_LABEL = 64;
-const MAX_KIND = 3;
+export const MAX_LABEL = 64;
+const ADDRESSED = 8;
+const CHAIN_KINDS = [0, 1, 2, 3, 8, 9, 11];
 const MAX_REVOKED = 8;
 const COMMAND = 3;
 const LONGEST_COMMAND = 604800n;
@@ -29,7 +30,7 @@ export const senderId = (name) => named("sender", Buffer.from(name, "utf8"));
 export const keyId = (key) => named("key", key);
 export const networkId = (key) => named("network", key);
 
-const isPlain = (label) => !/[\u0000-\u001f\u007f-\u009f]/.test(label);
+export const isPlain = (label) => !/[\u0000-\u001f\u007f-\u009f]/.test(label);
 
 // ---------------------------------------------------------------- senders and base stations: section 1
 
@@ -184,7 +185,7 @@ export function openHead(bytes, network, sender, alg, key, single = false) {
   const perBlock = cbor.u8(f[6]);
   const longest = cbor.u16(f[7]);
   const kind = cbor.u8(f[8]);
-  if (kind > MAX_KIND || messages < 1 || messages > MAX_MESSAGES) fail("FieldOutOfRange");
+  if (!CHAIN_KINDS.includes(kind) || messages < 1 || messages > MAX_MESSAGES) fail("FieldOutOfRange");
   if (perBlock < 1 || perBlock > MAX_BLOCK || longest > MAX_MESSAGE) fail("FieldOutOfRange");
   Object.assign(head, { messages, perBlock, longest, kind });
   head.label = cbor.text(f[9]);
@@ -196,9 +197,10 @@ export function openHead(bytes, network, sender, alg, key, single = false) {
   head.tags = cbor.bytes(f[15]);
   if (hash !== HASH_SHA256) fail("UnknownAlgorithm");
   if (Buffer.byteLength(head.label) > MAX_LABEL || !isPlain(head.label)) fail("FieldOutOfRange");
+  if (kind >= ADDRESSED && head.label !== "") fail("FieldOutOfRange");
   if (head.notBefore >= head.notAfter || step > head.number) fail("FieldOutOfRange");
   const validity = head.notAfter - head.notBefore;
-  if (kind === COMMAND && (head.notAfter === U64 || validity > LONGEST_COMMAND)) fail("FieldOutOfRange");
+  if (kind % ADDRESSED === COMMAND && (head.notAfter === U64 || validity > LONGEST_COMMAND)) fail("FieldOutOfRange");
   if (head.tags.length !== TAG * tagCount(head, 1)) fail("FieldOutOfRange");
   head.previous = step === 0n ? null : head.number - step;
   if (single && head.messages !== 1) fail("NotSingle");

@@ -5,7 +5,7 @@ import * as cbor from "./cbor.mjs";
 import { be32, be64 } from "./crypto.mjs";
 import { Fail } from "./fail.mjs";
 import { checkedKey, hex, keyOf, OPS, shown, toHex } from "./ops.mjs";
-import { checkReceipts, receiverKey, receiverTag } from "./receivers.mjs";
+import { checkReceipts, readAddressed, receiverKey, receiverTag } from "./receivers.mjs";
 
 const basesOf = (input) => input.bases.map(keyOf);
 const revokedOf = ({ minimum, serials }) => ({ minimum: BigInt(minimum), serials: serials.map(BigInt) });
@@ -90,6 +90,13 @@ OPS["cast.receiver"] = (input) => {
 OPS["cast.receipts"] = (input) => {
   const keys = input.names.map((name, position) => keyFor(input, position, name));
   return { count: checkReceipts(keys, hex(input.head), hex(input.receivers), hex(input.tag)) };
+};
+
+OPS["cast.address"] = (input) => {
+  const key = input.position === null ? null : keyFor(input, input.position, input.name);
+  const id = Buffer.concat([hex(input.network), hex(input.sender), hex(input.key_id), be64(BigInt(input.number))]);
+  const { label, content } = readAddressed(id, input.total, key, input.messages.map(hex));
+  return { content: content.map(toHex), label };
 };
 
 OPS["cast.single"] = (input) => {

@@ -136,6 +136,7 @@ SHA_256 = -16
 LEAF, BLOCK = 0, 1
 MAX_CHAIN, MAX_BLOCK, MAX_CHAIN_MESSAGE, MAX_LABEL = 1 << 24, 64, 8192, 64
 COMMAND, LONGEST_COMMAND, NEVER_ENDS = 3, 604_800, M64
+ADDRESSED, KINDS = 8, (0, 1, 2, 3, 8, 9, 11)
 
 
 def not_plain(label):
@@ -234,16 +235,16 @@ def chain_head(data, network, sender, key, single=False):
     of, by, under = (byte_string(field, 8) for field in fields[1:4])
     number, messages, per_block = uint(fields[4]), uint(fields[5], 32), uint(fields[6], 8)
     longest, kind = uint(fields[7], 16), uint(fields[8], 8)
-    out_of_range(kind > COMMAND)
+    out_of_range(kind not in KINDS)
     out_of_range(not 1 <= messages <= MAX_CHAIN or not 1 <= per_block <= MAX_BLOCK or longest > MAX_CHAIN_MESSAGE)
     label, not_before, not_after, step = text(fields[9]), *map(uint, fields[10:13])
     hash_number, first, tags = sint(fields[13]), byte_string(fields[14], 32), byte_string(fields[15])
     head = Chain(of, by, under, number, messages, per_block, longest, kind, label, first, tags, not_before, not_after, step)
     if hash_number != SHA_256:
         raise Refused("UnknownAlgorithm")
-    out_of_range(len(label.encode()) > MAX_LABEL or not_plain(label))
+    out_of_range(len(label.encode()) > MAX_LABEL or not_plain(label) or (kind >= ADDRESSED and label != ""))
     out_of_range(not_before >= not_after or step > number)
-    out_of_range(kind == COMMAND and (not_after == NEVER_ENDS or not_after - not_before > LONGEST_COMMAND))
+    out_of_range(kind % ADDRESSED == COMMAND and (not_after == NEVER_ENDS or not_after - not_before > LONGEST_COMMAND))
     out_of_range(len(tags) != head.tags_of(1))
     if single and messages != 1:
         raise Refused("NotSingle")

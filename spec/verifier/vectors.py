@@ -32,7 +32,7 @@ from .hashes import be, chacha12_words, device_id, group_id, level_of, levels_of
 from .link import Followed, frame_down, frame_refusal, frame_up, link_secret
 from .plans import plan_decode
 from .query_vectors import QUERY_OPERATIONS
-from .receivers import check_receipts, receiver_key, receiver_tag
+from .receivers import addressed_content, check_receipts, receiver_key, receiver_tag
 from .receipts import explain_check, receipt_verify
 from .roster import certificate_open, check_succession, roster_open
 from .rounds import Coordinator, announcement_open, manifest_open
@@ -559,6 +559,14 @@ def receipts_vector(_case, given):
     return {"count": check_receipts(keys, *(unhex(given[name]) for name in ("head", "receivers", "tag")))}
 
 
+def address_vector(_case, given):
+    shared = [unhex(given[name]) for name in ("secret", "network", "sender")]
+    key = None if given["position"] is None else receiver_key(*shared, given["position"], given["name"])
+    id = shared[1] + shared[2] + unhex(given["key_id"]) + be(given["number"], 8)
+    label, content = addressed_content(id, given["total"], key, [unhex(one) for one in given["messages"]])
+    return {"label": label, "content": [one.hex() for one in content]}
+
+
 def single_vector(_case, given):
     head, message = chain_of_one(unhex(given["bytes"]), *opened_by(given))
     read = {"number": head.number, "kind": head.kind, "label": head.label}
@@ -647,6 +655,7 @@ OPERATIONS = {
     "cast.frame": broadcast_frame_vector,
     "cast.receiver": receiver_vector,
     "cast.receipts": receipts_vector,
+    "cast.address": address_vector,
     "cast.single": single_vector,
     "cast.evidence": evidence_vector,
     **QUERY_OPERATIONS,

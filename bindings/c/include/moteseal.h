@@ -531,7 +531,9 @@ typedef struct {
   // The first second in which it may not be delivered any more, in Unix time; 2^64-1 for no end.
   // Obey a command (kind 3) only if you know the time, and only within its window.
   uint64_t not_after;
-  // 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command.
+  // 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command. 8 to 11: the
+  // same, encrypted for named receivers. This library does not decrypt: do not act on such a
+  // message.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
@@ -589,6 +591,8 @@ typedef struct {
   // Obey a command (kind 3) only if you know the time, and only within its window.
   uint64_t not_after;
   // 0 for announcements, 1 for the pieces of one file, 2 for a query schedule, 3 for commands.
+  // 8 to 11: the same, encrypted for named receivers. This library does not decrypt: store and
+  // relay the leaves of such a chain, and do not act on its messages.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];

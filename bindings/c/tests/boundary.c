@@ -606,7 +606,7 @@ static moteseal_frame read_frame(const uint8_t *bytes, size_t length) {
 }
 
 /* The frames are, in this order: the base station's key, a certificate, a head, the leaves, a live
- * command, a revocation. */
+ * command, a revocation, a command for named receivers. */
 static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     moteseal_base base = {0};
     moteseal_sender sender = {0};
@@ -728,6 +728,9 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     floor = 5;
     IS(OK, moteseal_single_open(&sender, single, lengths[23], &floor, &command));
     TRUE(command.number == 6 && command.message_length == 6 && memcmp(command.message, "reboot", 6) == 0);
+    TRUE(command.kind == 0);
+    IS(OK, moteseal_single_open(&sender, frames[25], lengths[25], &floor, &command));
+    TRUE(command.number == 7 && command.kind == 11);
 
     frame = read_frame(frames[24], lengths[24]);
     TRUE(frame.kind == MOTESEAL_FRAME_REVOCATION);

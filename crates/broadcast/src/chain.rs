@@ -9,6 +9,7 @@ use core::fmt;
 use moteseal_core::named_errors;
 
 use crate::hash::Prefixes;
+use crate::head::Head;
 use crate::{
     ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, MAX_MESSAGES,
     MAX_PER_BLOCK, Tag, Window,
@@ -23,6 +24,8 @@ use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE};
 
 /// The number of SHA-256 in the COSE registry.
 pub(super) const SHA_256: i64 = -16;
+/// What is added to the number of the kind of an addressed chain.
+const ADDRESSED: u8 = 8;
 /// The maximum length of a head's payload in bytes: an array of sixteen fields. The label and the
 /// tags have variable lengths.
 const MAX_PAYLOAD: usize = 139 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
@@ -45,9 +48,18 @@ pub struct Outline {
     pub longest: u16,
     /// The kind of the messages.
     pub kind: Kind,
+    /// Whether the chain is for named receivers: its first messages are an address, and the others
+    /// are encrypted (spec/broadcast.md, section 8).
+    pub is_addressed: bool,
 }
 
 impl Outline {
+    /// Returns the number that encodes the kind in a head, and whether the chain is addressed.
+    #[must_use]
+    pub const fn kind_number(&self) -> u8 {
+        self.kind.number() + if self.is_addressed { ADDRESSED } else { 0 }
+    }
+
     /// Returns the number of blocks. The first block has number 1.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
@@ -105,7 +117,7 @@ impl Outline {
             .uint(id.number.0)?
             .uint(self.messages)?
             .uint(self.per_block)?;
-        out.uint(self.longest)?.uint(self.kind.number())?;
+        out.uint(self.longest)?.uint(self.kind_number())?;
         Ok(())
     }
 
@@ -115,7 +127,11 @@ impl Outline {
             (DeviceId(reader.fixed()?), KeyId(reader.fixed()?), ChainNumber(reader.u64()?));
         let (messages, per_block, longest): (u32, u8, u16) =
             (reader.uint()?, reader.uint()?, reader.uint()?);
-        let kind = Kind::from_number(reader.uint()?).ok_or(DecodeError::FieldOutOfRange)?;
+        let stated: u8 = reader.uint()?;
+        let is_addressed = stated >= ADDRESSED;
+        let kind = Kind::from_number(if is_addressed { stated - ADDRESSED } else { stated })
+            .filter(|kind| !is_addressed || kind.may_be_addressed())
+            .ok_or(DecodeError::FieldOutOfRange)?;
         let fits = (1..=MAX_MESSAGES).contains(&messages)
             && (1..=MAX_PER_BLOCK).contains(&per_block)
             && usize::from(longest) <= MAX_MESSAGE;
@@ -126,6 +142,7 @@ impl Outline {
             per_block,
             longest,
             kind,
+            is_addressed,
         };
         if fits { Ok(outline) } else { Err(DecodeError::FieldOutOfRange) }
     }
@@ -152,6 +169,10 @@ named_errors! {
         LabelNotPlain => "a label has no control characters",
         /// A message is longer than [`MAX_MESSAGE`].
         MessageTooLong => "a message has at most 8,192 bytes; split it into several",
+        /// An addressed chain has a label in its head. Its label is encrypted, in its address.
+        LabelNotHidden => "the label of a chain for named receivers is not in its head",
+        /// A query schedule is addressed.
+        KindNotAddressed => "a query schedule is for all receivers",
         /// The window of the chain ends before or when it begins.
         EmptyWindow => "a chain must end after its begin",
         /// A command has no end.
@@ -230,6 +251,9 @@ pub struct ChainDraft<'a> {
     /// The number of the last chain that the same key signed before this one, so that receivers
     /// detect that they have missed it; `None` if it is unknown or there is none.
     pub previous: Option<ChainNumber>,
+    /// Whether the chain is for named receivers. Its messages are then the address and the encrypted
+    /// content, and its label is empty.
+    pub is_addressed: bool,
 }
 
 impl ChainDraft<'_> {
@@ -243,6 +267,12 @@ impl ChainDraft<'_> {
             Self { label, .. } if label.len() > MAX_LABEL => Err(DraftError::LabelTooLong),
             Self { label, .. } if label.chars().any(char::is_control) => {
                 Err(DraftError::LabelNotPlain)
+            }
+            Self { is_addressed: true, label, .. } if !label.is_empty() => {
+                Err(DraftError::LabelNotHidden)
+            }
+            Self { is_addressed: true, kind, .. } if !kind.may_be_addressed() => {
+                Err(DraftError::KindNotAddressed)
             }
             Self { previous: Some(previous), .. } if *previous >= self.id.number => {
                 Err(DraftError::PreviousNotBelow)
@@ -259,6 +289,7 @@ impl ChainDraft<'_> {
             per_block: self.per_block,
             longest,
             kind: self.kind,
+            is_addressed: self.is_addressed,
         }
     }
 }
@@ -373,6 +404,12 @@ impl<'s> OutgoingChain<'s> {
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
+    }
+
+    /// Returns whether the head has the parameters and the content of this chain.
+    #[must_use]
+    pub fn is_of(&self, head: &Head<'_>) -> bool {
+        head.outline() == &self.outline && self.digests.first() == Some(&head.first())
     }
 
     fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {

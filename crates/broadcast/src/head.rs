@@ -83,6 +83,18 @@ impl Claim {
         self.outline.kind
     }
 
+    /// Returns whether the chain is for named receivers, as claimed.
+    #[must_use]
+    pub const fn is_addressed(&self) -> bool {
+        self.outline.is_addressed
+    }
+
+    /// Returns the claimed parameters of the chain.
+    #[must_use]
+    pub const fn outline(&self) -> &Outline {
+        &self.outline
+    }
+
     /// Returns when the chain may be delivered, as claimed.
     #[must_use]
     pub const fn window(&self) -> Window {
@@ -187,6 +199,7 @@ impl<'a> Head<'a> {
             )),
         };
         if !plain
+            || (outline.is_addressed && !label.is_empty())
             || window.check_for(outline.kind).is_err()
             || tags.len() != 8 * tags_of(outline.in_block(1))
         {
@@ -214,7 +227,7 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the chain's label, which may be empty. It contains no control characters. The label
-    /// of commands is their topic.
+    /// of commands is their topic. It is empty if the chain is addressed.
     #[must_use]
     pub const fn label(&self) -> &'a str {
         self.label

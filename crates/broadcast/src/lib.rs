@@ -10,8 +10,8 @@
 //! for WSNs" (IEEE TWC 2012), section III. It extends the paper in four ways: chain numbers only
 //! increase, tags let a receiver reject forged fragments before a block is complete, certificates
 //! expire and can be revoked, and a head states the time in which its chain may be delivered. A
-//! sender must know all messages of a chain before it signs the head; a live command is a chain of
-//! one message ([`SingleDraft`]).
+//! sender can encrypt a chain for named receivers ([`address`]). It must know all messages of a chain
+//! before it signs the head; a live command is a chain of one message ([`SingleDraft`]).
 //!
 //! In this example a sender signs a chain of one block, and a receiver verifies it:
 //!
@@ -43,6 +43,7 @@
 //!     label: "valve 3",
 //!     window: Window { not_before: 1_700_000_000, not_after: 1_700_000_600 },
 //!     previous: None,
+//!     is_addressed: false,
 //! };
 //! let (mut digests, mut tags, mut scratch) = ([Digest::NULL], [[0; 8]; 2], [0; MAX_LEAF]);
 //! let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |at, buffer| {
@@ -82,6 +83,7 @@ use core::fmt;
 use moteseal_core::digest;
 use moteseal_core::record::{DeviceId, NetworkId};
 
+pub mod address;
 mod certificate;
 mod chain;
 mod evidence;
@@ -259,6 +261,12 @@ impl Kind {
             3 => Some(Self::Command),
             _ => None,
         }
+    }
+
+    /// Returns whether a chain of this kind may be for named receivers. Query schedules are for all.
+    #[must_use]
+    pub const fn may_be_addressed(self) -> bool {
+        !matches!(self, Self::QuerySchedule)
     }
 
     /// Returns the kind's name for users: `announcement`, `file`, `schedule` or `command`.

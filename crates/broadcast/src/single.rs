@@ -5,7 +5,7 @@ use crate::chain::{BuildError, ChainDraft, DraftError, MAX_HEAD, OutgoingChain};
 use crate::head::{Head, HeadError};
 use crate::incoming::{Incoming, LeafError, Taken};
 use crate::wire::BroadcastFrame;
-use crate::{ChainId, ChainNumber, KeyId, Kind, MAX_MESSAGE, Window};
+use crate::{ChainId, ChainNumber, KeyId, Kind, MAX_MESSAGE, Outline, Window};
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
@@ -70,6 +70,7 @@ impl SingleDraft<'_> {
             label: self.label,
             window: self.window,
             previous: self.previous,
+            is_addressed: false,
         };
         let mut digests = [Digest::NULL];
         let copy = |_, buffer: &mut [u8]| -> Result<usize, core::convert::Infallible> {
@@ -129,10 +130,11 @@ impl<'a> OpenedSingle<'a> {
         self.head.key()
     }
 
-    /// Returns the kind of the message.
+    /// Returns the chain's parameters. If the chain is addressed, the message is its
+    /// [address](crate::address) with the encrypted content.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
-        self.head.outline().kind
+    pub const fn outline(&self) -> &Outline {
+        self.head.outline()
     }
 
     /// Returns the chain's label, which may be empty. It contains no control characters.

@@ -4,11 +4,13 @@
 //! are complete. It also helps to repair losses: it requests leaves that it lacks, and sends leaves
 //! that other receivers lack.
 //!
-//! A watcher that shares a key with a sender acknowledges the sender's chains.
+//! A watcher that shares a key with a sender acknowledges the sender's chains, and can read those that
+//! are for it only.
 //!
 //! [`moteseal_broadcast::recovery`] implements the cryptography and the timing. [`run()`] connects
 //! a watcher to its links.
 
+mod addressed;
 mod delivery;
 mod image;
 mod receipts;

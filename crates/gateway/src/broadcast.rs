@@ -6,9 +6,12 @@
 //! A sender with a list of [`Receivers`] shares a key with each of them. It learns from [`Receipts`]
 //! which of them have a chain, and waits only for their requests.
 //!
+//! With [`Addressees`], only some of these receivers can read a chain.
+//!
 //! `moteseal_broadcast` defines chains and how lost parts are repaired. A sender is one of its
 //! nodes. The node's store reads the messages from the lines or the file.
 
+mod addressed;
 mod content;
 mod error;
 mod issued;
@@ -21,6 +24,7 @@ mod sender;
 mod unfinished;
 mod update_file;
 
+pub use addressed::{AddressForm, Addressees};
 pub use content::{Content, ContentError};
 pub use error::SendError;
 pub use issued::{Issued, IssuedCertificate, IssuedError};

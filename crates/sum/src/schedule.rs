@@ -230,7 +230,7 @@ impl<'a> QuerySchedule<'a> {
         if sender != querier_id() {
             return Err(QueryScheduleError::WrongSender);
         }
-        if message.kind() != Kind::QuerySchedule {
+        if message.outline().kind != Kind::QuerySchedule {
             return Err(QueryScheduleError::WrongKind);
         }
         let mut reader = Reader::new(message.message())?;

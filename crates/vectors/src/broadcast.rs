@@ -98,6 +98,7 @@ pub fn chain(input: &Value) -> Verdict {
         label: text(input, "label"),
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
@@ -144,7 +145,7 @@ pub fn head(input: &Value) -> Verdict {
     let outline = head.outline();
     Ok(json!({
         "reference": head.reference().to_string(), "number": head.id().number.0, "messages": outline.messages,
-        "per_block": outline.per_block, "longest": outline.longest, "kind": outline.kind.number(), "label": head.label(),
+        "per_block": outline.per_block, "longest": outline.longest, "kind": outline.kind_number(), "label": head.label(),
         "not_before": head.window().not_before, "not_after": head.window().not_after,
         "previous": head.previous().map(|previous| previous.0), "first": head.first().to_string(),
     }))
@@ -229,7 +230,7 @@ pub fn single(input: &Value) -> Verdict {
     let opened = open_single(&bytes, network(input), sender, &key(input), &mut vec![0; MAX_SINGLE])
         .map_err(name)?;
     Ok(json!({
-        "number": opened.id().number.0, "kind": opened.kind().number(), "label": opened.label(), "message": hex_of(opened.message()),
+        "number": opened.id().number.0, "kind": opened.outline().kind_number(), "label": opened.label(), "message": hex_of(opened.message()),
         "digest": opened.digest().to_string(),
     }))
 }

@@ -50,6 +50,7 @@ macro_rules! named {
 
 named!(
     moteseal_broadcast::BlockTooLarge,
+    moteseal_broadcast::address::AddressError,
     moteseal_broadcast::DraftError,
     moteseal_broadcast::EvidenceError,
     moteseal_broadcast::HeadError,
@@ -252,6 +253,7 @@ impl Shared {
             "cast.frame" => broadcast::frame(input),
             "cast.receiver" => Ok(receivers::tags(input)),
             "cast.receipts" => receivers::receipts(input),
+            "cast.address" => receivers::address(input),
             "cast.single" => broadcast::single(input),
             "cast.evidence" => broadcast::evidence(input),
             "query.parse" => query::parse(input),

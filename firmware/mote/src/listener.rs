@@ -14,7 +14,11 @@
 //! The mote acts only on chains of commands, only within their windows, and only if the caller knows
 //! the time. Until then it ignores the frames that begin a chain of commands, and afterwards it asks
 //! for them again. It does not hold a command that is too early: the sender must send it later.
+//!
+//! It decrypts commands for named receivers if the chain's address has an entry for the mote (section
+//! 8 of spec/broadcast.md).
 
+use moteseal_broadcast::address::{AddressError, AddressRead, AddressReader, Opened};
 use moteseal_broadcast::firmware::UPDATE_PART;
 use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::recovery::{
@@ -23,7 +27,7 @@ use moteseal_broadcast::recovery::{
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     CLOCK_OFFSET_SECONDS, ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION,
-    MAX_SENDER_CERTIFICATE, Revoked, Untimely,
+    MAX_SENDER_CERTIFICATE, Outline, Revoked, Untimely,
 };
 use moteseal_core::provision::Audience;
 use moteseal_core::signature::PublicKey;
@@ -234,6 +238,15 @@ impl<F: Flash, U: Flash> Store for Kept<'_, F, U> {
 /// A node of `moteseal_broadcast::recovery` with the dimensions of a mote.
 pub type BroadcastNode<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
 
+/// The reader of the address of a chain for named receivers, which is read block by block.
+struct Address {
+    chain: ChainRef,
+    /// The block that is read next.
+    next: u32,
+    reader: AddressReader,
+    opened: Option<Opened>,
+}
+
 /// The receiver of broadcasts. It borrows its memory from the caller.
 pub struct Listener<'p, 'm, U = NoFlash> {
     node: &'m mut BroadcastNode<'p>,
@@ -242,6 +255,53 @@ pub struct Listener<'p, 'm, U = NoFlash> {
     /// The chain of commands that was ignored last, because the time was not known.
     ignored: Option<ChainNumber>,
     receipts: OwnReceipts,
+    address: Option<Address>,
+}
+
+/// A message of a chain for named receivers, as the mote uses it.
+enum Read {
+    /// A part of the address.
+    Address,
+    /// The content, in the buffer up to this length.
+    Content(usize),
+}
+
+/// Reads the message of a block of a chain for named receivers. Content is decrypted to `buffer`.
+/// `key` is the key that the mote shares with the sender.
+#[inline(never)]
+fn read_addressed(
+    address: &mut Option<Address>,
+    (chain, block): (ChainRef, u32),
+    outline: &Outline,
+    key: Option<&ReceiverKey>,
+    message: &[u8],
+    buffer: &mut [u8; LEAF],
+) -> Result<Read, AddressError> {
+    if block == 1 {
+        let reader = AddressReader::new(outline);
+        *address = Some(Address { chain, next: 1, reader, opened: None });
+    }
+    let incomplete = AddressError::AddressIncomplete;
+    let of = address.as_mut().filter(|of| (of.chain, of.next) == (chain, block));
+    let of = of.ok_or(incomplete)?;
+    of.next = block.saturating_add(1);
+    let opened = match &of.opened {
+        Some(opened) => opened,
+        None => {
+            if of.reader.take(key, message)? == AddressRead::More {
+                return Ok(Read::Address);
+            }
+            of.opened.insert(of.reader.open()?)
+        }
+    };
+    // The blocks of a chain of commands for motes have one message.
+    let Some((number, content)) = opened.content(block - 1, message)? else {
+        return Ok(Read::Address);
+    };
+    let place = buffer.get_mut(..content.len()).ok_or(incomplete)?;
+    place.copy_from_slice(content);
+    opened.cipher.apply(number, place);
+    Ok(Read::Content(content.len()))
 }
 
 /// Returns the number of the chain if the frame begins a chain of commands, as it claims.
@@ -310,7 +370,14 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
         now_ms: u64,
     ) -> Self {
         node.solicit(Now { ms: now_ms, unix: None });
-        Self { node, shelf, updates, ignored: None, receipts: OwnReceipts::default() }
+        Self {
+            node,
+            shelf,
+            updates,
+            ignored: None,
+            receipts: OwnReceipts::default(),
+            address: None,
+        }
     }
 
     /// Begins the trial of a new image of the firmware, or completes what the last start has begun.
@@ -433,10 +500,11 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
                     return Ok(());
                 }
                 let key = self.node.receiver_keys().iter().find(|key| key.sender() == sender);
+                let mut buffer = [0; LEAF];
                 for block in first..=last {
                     let leaf = self.shelf.get(Item::Leaf { chain, block, index: 0 });
                     let trailer = if is_last && block == last { 0 } else { TRAILER };
-                    let (trailer, message) =
+                    let (trailer, mut message) =
                         leaf.and_then(|leaf| leaf.split_at_checked(trailer)).unwrap_or_default();
                     if is_update {
                         let Some(updates) = &mut self.updates else { continue };
@@ -451,6 +519,26 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
                             self.receipts.note_whole(chain, block);
                         }
                         continue;
+                    }
+                    if head.is_addressed() {
+                        let (place, outline) = ((chain, block), head.outline());
+                        let address = &mut self.address;
+                        match read_addressed(address, place, outline, key, message, &mut buffer) {
+                            Ok(Read::Address) => {
+                                self.receipts.note_acted(chain, block);
+                                continue;
+                            }
+                            Ok(Read::Content(length)) => {
+                                message = buffer.get(..length).unwrap_or_default();
+                            }
+                            Err(why) => {
+                                // The other blocks of the chain cause no further notice.
+                                if self.address.take().is_some() || block == 1 {
+                                    notify(Notice::NotRead(number, why));
+                                }
+                                continue;
+                            }
+                        }
                     }
                     let command = Command::parse(message);
                     match (command, &mut self.updates) {
@@ -482,6 +570,7 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
         }
         Ok(())
     }
+
     /// If a frame is due, writes it to `out` and returns its length.
     ///
     /// # Errors

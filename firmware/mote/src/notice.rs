@@ -3,6 +3,7 @@
 
 use core::fmt;
 
+use moteseal_broadcast::address::AddressError;
 use moteseal_broadcast::firmware::UpdateReport;
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::{ChainNumber, Untimely};
@@ -50,6 +51,8 @@ pub enum Notice {
     /// The mote did not act on a command of this chain, because it came at the wrong time or the
     /// mote does not know the time.
     NotObeyed(ChainNumber, Untimely),
+    /// The mote did not act on this chain of commands, which is for named receivers.
+    NotRead(ChainNumber, AddressError),
     /// A message of this chain is not a command, or is too long to be stored.
     NoCommand(ChainNumber),
     /// The mote refused a broadcast.
@@ -87,6 +90,7 @@ impl fmt::Display for Notice {
             Self::Answered(epoch) => write!(f, "answered {epoch}"),
             Self::Acted(chain, command) => write!(f, "acted {chain} {command}"),
             Self::NotObeyed(chain, why) => write!(f, "not-obeyed {chain} {}", why.name()),
+            Self::NotRead(chain, why) => write!(f, "not-read {chain} {}", why.name()),
             Self::NoCommand(chain) => write!(f, "no-command {chain}"),
             Self::Refused(refused) => write!(f, "refused {}", refused.name()),
             Self::Time(unix_ms) => write!(f, "time {unix_ms}"),

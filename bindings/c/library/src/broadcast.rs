@@ -86,6 +86,8 @@ pub struct moteseal_head_info {
     /// Obey a command (kind 3) only if you know the time, and only within its window.
     pub not_after: u64,
     /// 0 for announcements, 1 for the pieces of one file, 2 for a query schedule, 3 for commands.
+    /// 8 to 11: the same, encrypted for named receivers. This library does not decrypt: store and
+    /// relay the leaves of such a chain, and do not act on its messages.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],
@@ -160,7 +162,7 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
             blocks: head.blocks(),
             not_before: head.window().not_before,
             not_after: head.window().not_after,
-            kind: head.outline().kind.number(),
+            kind: head.outline().kind_number(),
             reserved: [0; 7],
         };
         // SAFETY: as above; `capacity` checked that the memory has room for this many messages.

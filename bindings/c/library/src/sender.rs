@@ -112,7 +112,9 @@ pub struct moteseal_single {
     /// The first second in which it may not be delivered any more, in Unix time; 2^64-1 for no end.
     /// Obey a command (kind 3) only if you know the time, and only within its window.
     pub not_after: u64,
-    /// 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command.
+    /// 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command. 8 to 11: the
+    /// same, encrypted for named receivers. This library does not decrypt: do not act on such a
+    /// message.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],
@@ -276,7 +278,7 @@ pub unsafe extern "C" fn moteseal_single_open(
             label_length: label.len(),
             not_before: found.window().not_before,
             not_after: found.window().not_after,
-            kind: found.kind().number(),
+            kind: found.outline().kind_number(),
             reserved: [0; 7],
         };
         // SAFETY: as above.

@@ -327,7 +327,7 @@ fn head(
         .ok()?
         .uint(20u8)
         .ok()?
-        .uint(claim.kind().number())
+        .uint(claim.outline().kind_number())
         .ok()?;
     let window = claim.window();
     payload.text("").ok()?.uint(window.not_before).ok()?.uint(window.not_after).ok()?;

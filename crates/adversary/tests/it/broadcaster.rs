@@ -62,6 +62,7 @@ impl Scene {
             label: "",
             window: Window::ALWAYS,
             previous: None,
+            is_addressed: false,
         };
         let (mut digests, mut tags) =
             ([Digest::NULL; MESSAGES as usize], [[0; 8]; MESSAGES as usize]);

@@ -58,6 +58,7 @@ impl Room {
             label: "",
             window: Window::ALWAYS,
             previous: None,
+            is_addressed: false,
         };
         let read = |number: u32, buffer: &mut [u8]| {
             let message = &messages[number as usize];

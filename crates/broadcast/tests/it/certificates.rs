@@ -304,7 +304,7 @@ fn opens_a_chain_of_one_message() {
             };
             let found = open(NetworkId([1; 8]), sender_named("ops")).unwrap();
             assert_eq!(
-                (found.message(), found.label(), found.kind()),
+                (found.message(), found.label(), found.outline().kind),
                 (message, "valves", Kind::QuerySchedule)
             );
             assert_eq!(

@@ -147,6 +147,7 @@ fn draft(messages: usize, per_block: u8) -> ChainDraft<'static> {
         label: "orders",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     }
 }
 

@@ -58,6 +58,7 @@ fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
         label: "orders",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let read = |number, buffer: &mut [u8]| {
         let message = message(number);

@@ -35,6 +35,7 @@ fn signed(
         label: "valve",
         window,
         previous: previous.map(ChainNumber),
+        is_addressed: false,
     };
     let mut digests = [Digest::NULL];
     let mut scratch = [0; MAX_LEAF];

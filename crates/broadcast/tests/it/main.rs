@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod address;
 mod certificates;
 mod chain;
 mod evidence;

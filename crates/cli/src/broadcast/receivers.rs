@@ -25,6 +25,7 @@ use crate::terminal::{Plain, Stdout, is_json, report};
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast receivers init --cert ops.cert --list keys/ops.receivers\n  \
                         moteseal broadcast receivers add valve-1 valve-2 --list keys/ops.receivers --out keys\n  \
+                        moteseal broadcast receivers group north valve-1 valve-2 --list keys/ops.receivers\n  \
                         moteseal broadcast receivers list --list keys/ops.receivers\n\n\
                         Copy each NAME.receiver.key to its receiver: moteseal broadcast watch --receiver-key FILE.")]
 pub(crate) struct Arguments {
@@ -64,7 +65,19 @@ enum Command {
         #[command(flatten)]
         names: Names,
     },
-    /// Print the receivers
+    /// Set the members of a group, whose name `broadcast send --only` and --for accept
+    Group {
+        /// The name of the group
+        #[arg(value_name = "GROUP")]
+        group: String,
+        /// The names of its members; without members, the group is deleted
+        #[arg(value_name = "NAME")]
+        members: Vec<String>,
+        /// The list
+        #[arg(long, value_name = "FILE")]
+        list: PathBuf,
+    },
+    /// Print the receivers and the groups
     List {
         /// The list
         #[arg(long, value_name = "FILE")]
@@ -106,6 +119,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             write_keys(&list, &positions, out)
         }
         Command::Remove { names } => remove(names),
+        Command::Group { group, members, list } => set_group(group, members, list),
         Command::List { list } => print(&read(list)?),
     }
 }
@@ -176,6 +190,18 @@ fn remove(names: &Names) -> Result<(), Failure> {
     )
 }
 
+fn set_group(group: &str, members: &[String], path: &Path) -> Result<(), Failure> {
+    let _lock = lock(path)?;
+    let mut list = read(path)?;
+    list.set_group(group, members)?;
+    replace(path, &list)?;
+    let count = list.groups().find(|(name, _)| *name == group).map_or(0, |(_, of)| of.len());
+    report(
+        format_args!("group {}: {}", Plain(group), self::count(count as u64, "receiver")),
+        || json!({ "list": path.display().to_string(), "group": group, "members": count }),
+    )
+}
+
 /// Waits until no other process changes the list.
 fn lock(list: &Path) -> Result<File, Failure> {
     let mut name = list.as_os_str().to_owned();
@@ -234,6 +260,14 @@ fn print(list: &Receivers) -> Result<(), Failure> {
         } else {
             let removed = if is_removed { "  removed" } else { "" };
             out.line(format_args!("{position:>5}  {}{removed}", Plain(name)))?;
+        }
+    }
+    for (group, members) in list.groups() {
+        if is_json() {
+            out.line(json!({ "group": group, "members": members }))?;
+        } else {
+            let members = members.join(", ");
+            out.line(format_args!("group  {}: {}", Plain(group), Plain(&members)))?;
         }
     }
     Ok(())

@@ -1,11 +1,13 @@
 //! `moteseal broadcast send`: sends lines or files as authenticated broadcasts.
 
+mod addressed;
+mod live;
 mod receipts;
 mod terms;
 
 use std::cell::OnceCell;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,13 +24,14 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::SecretKey;
 use moteseal_gateway::broadcast::{
-    Amount, BegunChain, ChainNumbers, Content, ContentError, Hashes, Manner, Receivers, SendError,
-    Sender, Unfinished, build, sign,
+    AddressForm, Addressees, Amount, BegunChain, ChainNumbers, Content, ContentError, Hashes,
+    Manner, Receivers, SendError, Sender, Unfinished, build, sign,
 };
 use moteseal_net::{Broadcast, BroadcastLink as _};
 use serde_json::json;
-use tokio::sync::mpsc;
 
+use self::addressed::{Prepared, prepare};
+use self::live::send_live;
 use self::receipts::{Expected, ReceiptArguments};
 use self::terms::{Terms, TermsArguments};
 use super::link::{Access, until_up};
@@ -40,8 +43,6 @@ use crate::key::sender::display_seconds;
 use crate::progress::{bar, bytes, count};
 use crate::terminal::{self, Stdout, diagnostic, is_json};
 
-/// The maximum number of lines that were read but not sent yet.
-const LINES: usize = 64;
 /// How many times a revocation is sent. It is sent repeatedly, because receivers do not request
 /// lost revocations.
 const REVOCATIONS: u32 = 5;
@@ -56,11 +57,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// A command has an end, after which no receiver obeys it, and a topic: a receiver obeys only the
 /// newest command of a topic. Announcements reach every receiver, also those that join later.
+///
+/// With --only, the content is encrypted for some receivers of the list. Other receivers verify and
+/// relay it, and cannot read it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 firmware.bin\n  \
                         echo open | moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --lines - --kind command --topic \"valve 3\" --valid 10m\n  \
                         tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert --to mqtts://broker/field --lines - --live --kind command --valid 1m\n  \
+                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --only valve-1,valve-2 plan.pdf\n  \
                         moteseal broadcast send --revoke base.revocation --to udp://239.1.2.3:5000\n\n\
                         Addresses: udp://GROUP:PORT (a multicast address with optional ?interface= and &ttl=, or a broadcast address),\n\
                         mqtt[s]://BROKER/GROUP.\n\
@@ -84,7 +89,8 @@ pub(crate) struct Arguments {
     /// for files, 1 for lines and update files]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     block: Option<u8>,
-    /// The number of bytes of a file per message [default: 1024, 256 for update files]
+    /// The number of bytes of a file per message [default: 1024, 256 for update files]; also the
+    /// maximum for a message of the address that --only adds
     #[arg(long, value_name = "BYTES")]
     message: Option<usize>,
     /// A file whose lines are the messages of one chain; - for stdin
@@ -201,21 +207,33 @@ impl Speaker {
         }))
     }
 
-    /// Takes the chain of `chains` that has this content, label and terms.
+    /// Returns the receivers for which the content is encrypted; `None` if it is for all.
+    fn addressees(&self) -> Option<Addressees<'_>> {
+        self.expected.as_ref()?.addressees()
+    }
+
+    /// Takes the chain of `chains` that has this content, label, terms and receivers.
     fn take_begun(
         &self,
         chains: &mut Vec<BegunChain>,
         terms: &Terms,
-        per_block: u8,
+        (per_block, form): (u8, AddressForm),
         (label, content): (&str, &Content),
     ) -> Result<Option<BegunChain>, Failure> {
-        let now = unix_now()?;
+        let (now, to) = (unix_now()?, self.addressees());
+        let of_head = if to.is_some() { "" } else { label };
         for (place, begun) in chains.iter().enumerate() {
-            let is_same = begun.draft().is_some_and(|draft| {
-                (draft.label, draft.kind, draft.per_block) == (label, terms.kind, per_block)
-                    && terms.have(&draft.window, begun.begun(), now)
-            });
-            if is_same && begun.has_content(content, &self.key)? {
+            let Some(draft) = begun.draft() else { continue };
+            let is_same = (draft.label, draft.kind, draft.per_block)
+                == (of_head, terms.kind, per_block)
+                && draft.is_addressed == to.is_some()
+                && terms.have(&draft.window, begun.begun(), now);
+            if !is_same {
+                continue;
+            }
+            let (id, key) = ((&draft.id, draft.key), begun.content_key());
+            let prepared = prepare(to.as_ref(), key, id, (label, content), form)?;
+            if begun.has_content(&prepared.content)? {
                 return Ok(Some(chains.remove(place)));
             }
         }
@@ -241,6 +259,7 @@ impl Speaker {
             label,
             window: terms.window(now)?,
             previous,
+            is_addressed: self.addressees().is_some(),
         })
     }
 }
@@ -381,6 +400,11 @@ fn check_update_file(arguments: &Arguments, label: &str) -> Result<(), Failure> 
         let message = "motes accept an update file only in blocks of one message of 256 bytes; leave out --block and --message";
         return Err(Failure::usage(message));
     }
+    if !arguments.receipts.only.is_empty() {
+        let message =
+            "motes accept an update file only if it is not encrypted; use --for in place of --only";
+        return Err(Failure::usage(message));
+    }
     if !label.ends_with(UPDATE_SUFFIX) {
         let message = format!(
             "motes accept an update file only with a label that ends with {UPDATE_SUFFIX}; rename the file, or give such a --label"
@@ -436,20 +460,25 @@ async fn send_all(
         let usual = if terms.kind == Kind::File && !content.is_update_file() { 32 } else { 1 };
         arguments.block.unwrap_or(usual)
     };
+    let to = speaker.addressees();
+    let form = AddressForm::divided(arguments.message);
+    let prepared_contents: Vec<OnceCell<Content>> =
+        contents.iter().map(|_| OnceCell::new()).collect();
     let mut begun_chains = Vec::new();
     if resumes {
         let last = speaker.numbers.last()?;
         let mut all = speaker.unfinished.resumable(last).map_err(unfinished_failure)?;
         for (label, content) in contents {
-            let per_block = per_block(content);
-            begun_chains.push(speaker.take_begun(&mut all, terms, per_block, (label, content))?);
+            let settings = (per_block(content), form);
+            begun_chains.push(speaker.take_begun(&mut all, terms, settings, (label, content))?);
         }
     }
     let mut begun_chains = begun_chains.into_iter();
     if let Some(expected) = &speaker.expected {
         sender.set_receivers(&expected.list);
     }
-    for ((place, hashes), (label, content)) in chains.iter().zip(&mut hashes).zip(contents) {
+    let places = chains.iter().zip(&prepared_contents);
+    for ((places, hashes), (label, plain)) in places.zip(&mut hashes).zip(contents) {
         let before = sender.amount();
         let about = |error: SendError| match (&error, label.is_empty()) {
             (SendError::ContentChanged { .. }, false) => {
@@ -461,18 +490,27 @@ async fn send_all(
         // the meantime, and numbers must not decrease.
         let now = unix_now()?;
         let begun = begun_chains.next().flatten();
+        let of_head = if to.is_some() { "" } else { &**label };
         let draft = match begun.as_ref().and_then(BegunChain::draft) {
-            Some(draft) => ChainDraft { label, ..draft },
-            None => speaker.next(terms, per_block(content), label, now)?,
+            Some(draft) => ChainDraft { label: of_head, ..draft },
+            None => speaker.next(terms, per_block(plain), of_head, now)?,
         };
+        let key = begun.as_ref().and_then(BegunChain::content_key);
+        let prepared = prepare(to.as_ref(), key, (&draft.id, draft.key), (label, plain), form)?;
+        let Prepared { content, key } = prepared;
+        let content = places.1.get_or_init(|| content);
         let chain = build(draft, content, hashes).map_err(about)?;
-        let chain = place.get_or_init(|| chain);
+        let chain = places.0.get_or_init(|| chain);
+        // The content may have been modified since it was compared with that of the begun chain.
+        if begun.as_ref().is_some_and(|begun| !begun.is_same(chain)) {
+            return Err(about(SendError::ContentChanged { message: None }));
+        }
         let number = chain.outline().id.number;
         let mut begun = match begun {
             Some(begun) => begun,
             None => {
                 let head = sign(chain, &speaker.key)?;
-                speaker.unfinished.begin(number, head, now).map_err(unfinished_failure)?
+                speaker.unfinished.begin(number, head, now, key).map_err(unfinished_failure)?
             }
         };
         let (head, sent_blocks) = (begun.head().to_vec(), begun.blocks());
@@ -486,6 +524,9 @@ async fn send_all(
             sender.expect(chain.reference(), &head, expected.positions.iter().copied());
             sent_chains.push((chain.reference(), chain.outline().id.number.0));
         }
+        if let Some(to) = &to {
+            sender.address(chain.reference(), to.positions());
+        }
         let bar = bar(u64::from(chain.blocks()), "blocks");
         let progress = |block| {
             bar.set_position(u64::from(block));
@@ -494,7 +535,8 @@ async fn send_all(
         let sent = sender.send_after(sent_blocks, chain, content, head, progress).await;
         bar.finish_and_clear();
         sent.map_err(about)?;
-        report(chain, content, label, less(sender.amount(), before))?;
+        let of_receivers = to.as_ref().map(|to| to.positions().len());
+        report(chain, (plain, of_receivers), label, less(sender.amount(), before))?;
         finished.push(begun);
     }
     finish(arguments, speaker, &mut sender, &sent_chains).await?;
@@ -535,17 +577,18 @@ const fn less(amount: Amount, before: Amount) -> Amount {
 
 fn report(
     chain: &OutgoingChain<'_>,
-    content: &Content,
+    (content, receivers): (&Content, Option<usize>),
     label: &str,
     amount: Amount,
 ) -> Result<(), Failure> {
     let (outline, window) = (chain.outline(), chain.window());
     diagnostic(format_args!(
-        "sent chain {}{} of {}: {}, {}; transmitted {}, of which {} were repairs",
+        "sent chain {}{} of {}{}: {}, {}; transmitted {}, of which {} were repairs",
         outline.id.number,
         if label.is_empty() { String::new() } else { format!(" {label:?}") },
         outline.id.sender,
-        count(u64::from(outline.messages), "message"),
+        receivers.map_or(String::new(), |of| format!(" for {}", count(of as u64, "receiver"))),
+        count(u64::from(content.messages()), "message"),
         bytes(content.bytes()),
         bytes(amount.bytes),
         bytes(amount.repaired)
@@ -560,82 +603,12 @@ fn report(
         "label": label,
         "not_before": display_seconds(window.not_before),
         "not_after": window.has_end().then(|| display_seconds(window.not_after)),
-        "messages": outline.messages,
+        "messages": content.messages(),
+        "receivers": receivers,
         "blocks": outline.blocks(),
         "content_bytes": content.bytes(),
         "frames": amount.frames,
         "sent_bytes": amount.bytes,
         "repaired_bytes": amount.repaired,
     }))
-}
-
-/// Sends each line as soon as it is read.
-async fn send_live(
-    arguments: &Arguments,
-    terms: &Terms,
-    speaker: &Speaker,
-    link: &Broadcast,
-) -> Result<(), Failure> {
-    let path = arguments.lines.clone().unwrap_or_else(|| PathBuf::from("-"));
-    let (put, mut lines) = mpsc::channel(LINES);
-    let reader = reader(&path)?;
-    // Read on a separate thread, so that the command can end while it waits for input.
-    std::thread::spawn(move || read_lines(reader, &put));
-    let manner = Manner { rate: arguments.rate, ..Manner::LAN };
-    let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
-    let mut sender = sender?;
-    if let Some(expected) = &speaker.expected {
-        sender.set_receivers(&expected.list);
-    }
-    let label = arguments.label();
-    let mut number = 0;
-    loop {
-        let line = tokio::select! {
-            line = lines.recv() => line,
-            answered = sender.linger(Duration::from_secs(3600)) => {
-                answered?;
-                continue;
-            }
-        };
-        let Some(line) = line else { break };
-        number += 1;
-        let line = line.map_err(|error| Failure::file("read", &path, &error))?;
-        if line.len() > MAX_MESSAGE {
-            return Err(Failure::usage(ContentError::LineTooLong {
-                line: number,
-                length: line.len(),
-            }));
-        }
-        let before = sender.amount();
-        let content = Content::lines(vec![line.clone()])?;
-        let mut hashes = Hashes::default();
-        let chain = build(speaker.next(terms, 1, label, unix_now()?)?, &content, &mut hashes)?;
-        let head = sign(&chain, &speaker.key)?;
-        sender.send_at_once(head, line).await?;
-        report(&chain, &content, label, less(sender.amount(), before))?;
-    }
-    finish(arguments, speaker, &mut sender, &[]).await
-}
-
-/// Reads the lines of an input. Truncates a line that is longer than a message, but leaves enough
-/// bytes to show that it is too long.
-fn read_lines(mut reader: Box<dyn io::BufRead + Send>, put: &mpsc::Sender<io::Result<Vec<u8>>>) {
-    loop {
-        let mut line = Vec::new();
-        let read = reader.by_ref().take(MAX_MESSAGE as u64 + 2).read_until(b'\n', &mut line);
-        let next = match read {
-            Ok(0) => return,
-            Ok(_) => {
-                if line.last() == Some(&b'\n') {
-                    line.pop();
-                }
-                Ok(trimmed(line))
-            }
-            Err(error) => Err(error),
-        };
-        let is_error = next.is_err();
-        if put.blocking_send(next).is_err() || is_error {
-            return;
-        }
-    }
 }

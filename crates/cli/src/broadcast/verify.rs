@@ -6,9 +6,11 @@ use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use moteseal_broadcast::address::{AddressError, AddressRead, AddressReader, AddressStart, Opened};
+use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_broadcast::{
-    EvidenceCheck, Head, Kind, Revocation, Revoked, SenderCertificate, Shown,
+    EvidenceCheck, Head, Kind, MAX_LABEL, Revocation, Revoked, SenderCertificate, Shown,
 };
 use moteseal_core::cbor::{DecodeError, item_length};
 use moteseal_core::record::NetworkId;
@@ -16,6 +18,7 @@ use moteseal_core::signature::PublicKey;
 use moteseal_files::{PUBLIC, Temporary};
 use serde_json::{Map, Value, json};
 
+use super::receivers;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::sender::{display_seconds, network, not_signed, unix_seconds};
@@ -53,6 +56,10 @@ pub(crate) struct Arguments {
     /// The time at which to check the certificate; default: now
     #[arg(long, value_name = "TIME", value_parser = instant)]
     at: Option<u64>,
+    /// The key of an addressed receiver, made by `moteseal broadcast receivers`: decrypts a chain for
+    /// named receivers. Without it, only the encrypted messages are verified
+    #[arg(long, value_name = "FILE")]
+    receiver_key: Option<PathBuf>,
     /// Write all messages, concatenated, to this file; nothing is written unless the chain is
     /// complete
     #[arg(long, value_name = "FILE")]
@@ -85,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                     .map_err(|error| Failure::named(Exit::Refused, error.named()).about(path))?;
                 report.certificate(&certificate);
             }
-            Shown::Head(head) => report.head(&head),
+            Shown::Head(head) => report.head(&head, arguments)?,
             Shown::Message { number, message, is_proven } => {
                 report.message(number, message, is_proven)?;
             }
@@ -123,6 +130,16 @@ fn revoked(
         }
     }
     Ok(all)
+}
+
+/// Reads the key that a receiver shares with the sender of a chain.
+fn key_for(head: &Head<'_>, path: &Path) -> Result<ReceiverKey, Failure> {
+    let key = receivers::key(path)?;
+    if (key.network(), key.sender()) == (head.id().network, head.id().sender) {
+        return Ok(key);
+    }
+    let message = "NoReceiverKey: the receiver shares this key with another sender; use the one that it shares with the sender of the chain";
+    Err(Failure::usage(message).about(path))
 }
 
 /// Reads the frames of a file one at a time.
@@ -206,6 +223,48 @@ struct Report {
     /// The messages of the block that is not complete yet: at most 64 messages of 8 KiB.
     pending: Vec<(u32, Vec<u8>)>,
     bytes: u64,
+    /// How to read a chain for named receivers.
+    address: Option<Address>,
+}
+
+/// The state of reading a chain for named receivers.
+struct Address {
+    messages: u32,
+    reader: AddressReader,
+    key: Option<ReceiverKey>,
+    opened: Option<Opened>,
+    /// The first message of the address.
+    first: Vec<u8>,
+    /// The label, as soon as it is decrypted.
+    label: Option<String>,
+}
+
+impl Address {
+    /// Reads a message. Returns its number and content; `None` if it belongs to the address or
+    /// cannot be decrypted.
+    fn read(
+        &mut self,
+        number: u32,
+        message: &[u8],
+    ) -> Result<Option<(u32, Vec<u8>)>, AddressError> {
+        if number == 0 {
+            self.first = message.to_vec();
+        }
+        if self.opened.is_none() {
+            let read = self.reader.take(self.key.as_ref(), message)?;
+            if read == AddressRead::More || self.key.is_none() {
+                return Ok(None);
+            }
+            let opened = self.opened.insert(self.reader.open()?);
+            let start = AddressStart::decode(&self.first, self.messages)?;
+            self.label = Some(opened.cipher.label(&start, &mut [0; MAX_LABEL])?.to_owned());
+        }
+        let Some(opened) = &self.opened else { return Ok(None) };
+        let Some((number, content)) = opened.content(number, message)? else { return Ok(None) };
+        let mut content = content.to_vec();
+        opened.cipher.apply(number, &mut content);
+        Ok(Some((number, content)))
+    }
 }
 
 impl Report {
@@ -219,6 +278,7 @@ impl Report {
             kind: Kind::Announcement,
             pending: Vec::new(),
             bytes: 0,
+            address: None,
         })
     }
 
@@ -239,7 +299,19 @@ impl Report {
         self.line = format!("sender {sender}, certificate {serial} of base station {base}");
     }
 
-    fn head(&mut self, head: &Head<'_>) {
+    fn head(&mut self, head: &Head<'_>, arguments: &Arguments) -> Result<(), Failure> {
+        if head.outline().is_addressed {
+            let key =
+                arguments.receiver_key.as_deref().map(|path| key_for(head, path)).transpose()?;
+            if key.is_none() && arguments.out.is_some() {
+                return Err(Failure::usage(
+                    "NoReceiverKey: the messages are encrypted; --out needs --receiver-key",
+                ));
+            }
+            let (messages, reader) = (head.outline().messages, AddressReader::new(head.outline()));
+            let (opened, first, label) = (None, Vec::new(), None);
+            self.address = Some(Address { messages, reader, key, opened, first, label });
+        }
         let (id, outline, window) = (head.id(), head.outline(), head.window());
         let until = window.has_end().then(|| display_seconds(window.not_after));
         self.kind = outline.kind;
@@ -247,6 +319,7 @@ impl Report {
             ("chain", json!(id.number.0)),
             ("kind", json!(outline.kind.name())),
             ("label", json!(head.label())),
+            ("addressed", json!(outline.is_addressed)),
             ("deliver_from", json!(display_seconds(window.not_before))),
             ("deliver_until", json!(until)),
             ("previous_chain", json!(head.previous().map(|previous| previous.0))),
@@ -262,6 +335,7 @@ impl Report {
             let from = display_seconds(window.not_before);
             self.line += &format!(", to be delivered from {from} until {until}");
         }
+        Ok(())
     }
 
     fn message(&mut self, number: u32, message: &[u8], is_proven: bool) -> Result<(), Failure> {
@@ -274,7 +348,22 @@ impl Report {
         Ok(())
     }
 
+    /// Decrypts a message of a chain for named receivers, and prints it.
     fn print(&mut self, number: u32, message: &[u8]) -> Result<(), Failure> {
+        let Some(address) = &mut self.address else { return self.print_content(number, message) };
+        let read = address.read(number, message);
+        let read = read.map_err(|error| Failure::named(Exit::Refused, error.named()))?;
+        if let Some(label) = address.label.take().filter(|label| !label.is_empty()) {
+            self.line += &format!(", label {label:?}");
+            self.facts.insert("label".to_owned(), json!(label));
+        }
+        match read {
+            Some((number, content)) => self.print_content(number, &content),
+            None => Ok(()),
+        }
+    }
+
+    fn print_content(&mut self, number: u32, message: &[u8]) -> Result<(), Failure> {
         self.bytes += message.len() as u64;
         if let Some(file) = &mut self.file {
             file.write(message)?;
@@ -319,7 +408,15 @@ impl Report {
         if let Some(file) = self.file {
             file.finish()?;
         }
-        diagnostic(format_args!("verified: all {shown} messages, {} bytes", thousands(self.bytes)));
+        let is_encrypted = self.address.as_ref().is_some_and(|address| address.key.is_none());
+        if is_encrypted {
+            diagnostic(format_args!(
+                "verified: all {shown} messages; they are encrypted, and --receiver-key decrypts them"
+            ));
+        } else {
+            let size = thousands(self.bytes);
+            diagnostic(format_args!("verified: all {shown} messages, {size} bytes"));
+        }
         Ok(())
     }
 }

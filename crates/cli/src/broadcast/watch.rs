@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use moteseal_broadcast::address::AddressError;
 use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::{CLOCK_OFFSET_SECONDS, KeyId, Kind, Outline, Revocation, Window};
@@ -178,6 +179,7 @@ async fn watch(
         messages: 0,
         refused: BTreeSet::new(),
         refusals: LogLimit::new(1, REFUSALS),
+        not_read: LogLimit::new(1, REFUSALS),
         enough: &enough,
     };
     let options = Options {
@@ -235,6 +237,8 @@ struct Reporter<'a> {
     refused: BTreeSet<&'static str>,
     /// The reports of refusals, by name.
     refusals: LogLimit<&'static str>,
+    /// The reports of chains for other receivers, by reason.
+    not_read: LogLimit<&'static str>,
     enough: &'a Notify,
 }
 
@@ -281,6 +285,7 @@ impl Reporter<'_> {
             WatchEvent::Withheld { outline, label, window, why } => {
                 self.withheld(outline, label, window, why)
             }
+            WatchEvent::NotAddressed { outline, why } => self.not_addressed(outline, why),
             WatchEvent::Missed { sender, number } => {
                 let shown = format!(
                     "MissedChain: chain {number} of {sender} was missed; it is requested from other nodes"
@@ -409,6 +414,29 @@ impl Reporter<'_> {
         self.event(event, &shown)
     }
 
+    /// Reports a chain for named receivers that this watcher does not deliver: as text at most once
+    /// per [`REFUSALS`] for each reason.
+    fn not_addressed(&mut self, outline: &Outline, why: AddressError) -> io::Result<()> {
+        if is_json() {
+            let mut event = of_chain("withheld", outline, "");
+            event["name"] = json!(why.name());
+            event["is_final"] = json!(true);
+            event["detail"] = json!(why.to_string());
+            return self.line(event);
+        }
+        let name = why.name();
+        for (of, times) in self.not_read.suppressed() {
+            diagnostic(format_args!(
+                "{}: {times} more chains are not delivered",
+                of.unwrap_or(name)
+            ));
+        }
+        if self.not_read.allows(name) {
+            diagnostic(format_args!("{name}: {} is not delivered: {why}", named(outline, "")));
+        }
+        Ok(())
+    }
+
     fn complete(
         &mut self,
         outline: &Outline,
@@ -504,5 +532,6 @@ fn of_chain(event: &str, outline: &Outline, label: &str) -> Value {
         "kind": outline.kind.name(),
         "label": label,
         "of": outline.messages,
+        "addressed": outline.is_addressed,
     })
 }

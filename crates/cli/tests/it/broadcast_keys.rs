@@ -71,6 +71,7 @@ fn write_evidence(
         label: "orders",
         window: if kind == Kind::Command { COMMAND_WINDOW } else { Window::ALWAYS },
         previous: None,
+        is_addressed: false,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);

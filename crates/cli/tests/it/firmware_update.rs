@@ -147,6 +147,7 @@ impl SenderFrames {
             label: "new.firmware",
             window: Window { not_before: 0, not_after: u64::MAX },
             previous: None,
+            is_addressed: false,
         };
         let mut digests = vec![Digest::NULL; messages.len()];
         let mut tags = vec![[0; 8]; messages.len()];

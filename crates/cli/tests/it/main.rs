@@ -7,6 +7,7 @@
 
 mod answered_queries;
 mod bad_input;
+mod broadcast_addressed;
 mod broadcast_bad_input;
 mod broadcast_commands;
 mod broadcast_keys;

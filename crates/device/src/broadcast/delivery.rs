@@ -12,6 +12,7 @@ use moteseal_broadcast::{
     ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, Outline, Untimely, Window,
 };
 
+use super::addressed::{Address, OwnContent};
 use super::watcher::{OnWatchEvent, RESUME_MS, WatchError, WatchEvent, Watcher, Withheld};
 
 /// The maximum number of chains that are verified and held.
@@ -27,6 +28,8 @@ pub(super) struct Watched {
     pub(super) outline: Outline,
     pub(super) label: String,
     pub(super) window: Window,
+    /// How to read the content, if the chain is for named receivers and this watcher is one.
+    own: Option<OwnContent>,
 }
 
 impl Watched {
@@ -87,6 +90,7 @@ impl Watcher<'_> {
             outline: *head.outline(),
             label: head.label().to_owned(),
             window: head.window(),
+            own: None,
         })
     }
 
@@ -144,9 +148,14 @@ impl Watcher<'_> {
         for chain in self.archive.chains() {
             let Some(bytes) = self.archive.fetch(Item::Head(chain), &mut buffer)? else { continue };
             let Ok(head) = Head::reopen(bytes) else { continue };
+            let label = match self.addresses.get(&chain) {
+                _ if !head.outline().is_addressed => Some(head.label()),
+                Some(Address::Own(own)) => Some(&*own.label),
+                _ => None,
+            };
             let is_later = head.outline().kind == Kind::Command
                 && head.key() == watched.key()
-                && head.label() == watched.label
+                && label == Some(&watched.label)
                 && head.id().number > watched.number();
             if is_later
                 && head.window().check(Some(time), self.clock_offset) != Err(Untimely::Early)
@@ -237,6 +246,9 @@ impl Watcher<'_> {
         let watched = self.head(chain)?;
         if self.is_before_joining(&watched) {
             self.archive.note(chain, watched.end())?;
+        } else if watched.outline.is_addressed {
+            // Its topic is known only when its address is verified.
+            return Ok(false);
         } else {
             match self.hold(now, chain, &watched)? {
                 Some(Hold::Withheld(why)) if !why.is_for_now() => {
@@ -358,8 +370,28 @@ impl Watcher<'_> {
         is_complete: bool,
         notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
-        let watched = self.head(chain)?;
+        let mut watched = self.head(chain)?;
         if self.archive.noted(chain) < watched.end() {
+            if watched.outline.is_addressed && !self.is_before_joining(&watched) {
+                match self.address(chain, &watched.outline, verified)? {
+                    // The first blocks of the chain are still to come.
+                    None => return Ok(()),
+                    Some((Address::Own(own), _)) => {
+                        watched.label.clone_from(&own.label);
+                        watched.own = Some(own);
+                    }
+                    Some((Address::Not, why)) => {
+                        if let Some(why) = why {
+                            notify(WatchEvent::NotAddressed { outline: &watched.outline, why })
+                                .map_err(WatchError::Output)?;
+                        }
+                        if is_complete {
+                            self.archive.complete(chain)?;
+                        }
+                        return Ok(());
+                    }
+                }
+            }
             if self.is_before_joining(&watched) {
                 self.archive.note(chain, watched.end())?;
             } else {
@@ -394,6 +426,8 @@ impl Watcher<'_> {
         notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
         let (outline, label, window) = (&watched.outline, &*watched.label, watched.window);
+        let own = watched.own.as_ref();
+        let shown = own.map_or(*outline, |own| own.shown(outline));
         let noted = self.archive.noted(chain);
         if window != Window::ALWAYS {
             self.fix_time()?;
@@ -423,6 +457,17 @@ impl Watcher<'_> {
                     };
                     let message = leaf.get(before..).ok_or(WatchError::Damaged(chain))?;
                     let number = outline.message(block, index);
+                    let read = match own {
+                        None => None,
+                        Some(own) => match own.read(number, message) {
+                            Ok(None) => continue,
+                            Ok(read) => read,
+                            Err(_) => return Err(WatchError::Damaged(chain)),
+                        },
+                    };
+                    let (number, message) =
+                        read.as_ref().map_or((number, message), |(number, read)| (*number, read));
+                    let outline = &shown;
                     notify(WatchEvent::Message { outline, label, number, message })
                         .map_err(WatchError::Output)?;
                 }
@@ -431,7 +476,9 @@ impl Watcher<'_> {
         }
         if is_complete && noted < watched.end() {
             let saved = match (outline.kind, self.save.clone()) {
-                (Kind::File, Some(folder)) => Some(self.save_image(chain, label, &folder)?),
+                (Kind::File, Some(folder)) => {
+                    Some(self.save_image(chain, (label, own), &folder)?)
+                }
                 _ => None,
             };
             let evidence = self
@@ -441,6 +488,7 @@ impl Watcher<'_> {
                 .transpose()?;
             let (saved, evidence): (Option<&Path>, Option<&Path>) =
                 (saved.as_deref(), evidence.as_deref());
+            let outline = &shown;
             notify(WatchEvent::Complete { outline, label, saved, evidence })
                 .map_err(WatchError::Output)?;
             self.archive.note(chain, watched.delivered())?;

@@ -43,6 +43,11 @@ impl<'a> WatcherReceipts<'a> {
         Self { keys, relay, passed: VecDeque::new() }
     }
 
+    /// Returns the keys that the watcher shares with senders.
+    pub(super) const fn keys(&self) -> &'a [ReceiverKey] {
+        self.keys
+    }
+
     /// Notes that a verified part of a chain has arrived on a link.
     pub(super) fn note(&mut self, chain: ChainRef, link: u8) {
         if !self.relay.is_following(chain) {

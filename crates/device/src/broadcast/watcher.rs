@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
+use moteseal_broadcast::address::AddressError;
 use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, RefusedBroadcast, Relay, Settings, Store, Timing,
@@ -30,6 +31,7 @@ use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 use moteseal_store::{Archive, ArchiveError};
 
+use super::addressed::{Address, OwnContent};
 use super::delivery::{Held, Watched};
 use super::image;
 use super::receipts::WatcherReceipts;
@@ -193,6 +195,14 @@ pub enum WatchEvent<'n> {
         /// The reason.
         why: Withheld,
     },
+    /// A chain is for named receivers, and this watcher does not deliver it. The watcher relays it
+    /// as other chains.
+    NotAddressed {
+        /// The chain.
+        outline: &'n Outline,
+        /// The reason.
+        why: AddressError,
+    },
     /// A chain was missed: a later chain of the same key names it. The watcher requests it.
     Missed {
         /// The chain's sender.
@@ -304,6 +314,8 @@ pub struct Watcher<'a> {
     /// Verified chains that are not delivered yet.
     pub(super) held: BTreeMap<ChainRef, Held>,
     pub(super) receipts: WatcherReceipts<'a>,
+    /// What the addresses of chains say.
+    pub(super) addresses: BTreeMap<ChainRef, Address>,
     /// Chains in the archive that could not be resumed, because the machine's clock may be wrong or
     /// because there was no room.
     unresumed: Vec<ChainRef>,
@@ -376,6 +388,7 @@ impl<'a> Watcher<'a> {
             latest,
             held: BTreeMap::new(),
             receipts,
+            addresses: BTreeMap::new(),
             unresumed,
             resumed_at: now.ms,
         };
@@ -581,7 +594,7 @@ impl<'a> Watcher<'a> {
     pub(super) fn save_image(
         &mut self,
         chain: ChainRef,
-        label: &str,
+        (label, own): (&str, Option<&OwnContent>),
         folder: &Path,
     ) -> Result<PathBuf, WatchError> {
         let mut buffer = [0; MAX_HEAD];
@@ -597,13 +610,19 @@ impl<'a> Watcher<'a> {
             for block in 1..=outline.blocks() {
                 for index in 0..outline.in_block(block) {
                     let bytes = kept(archive, chain, (block, index), leaf)?;
-                    match verifier.take(block, index, bytes) {
-                        Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => {
-                            out.write_all(message)?;
-                        }
-                        Ok(Taken::Repeated) | Err(_) => {
-                            return Err(io::Error::other(WatchError::Damaged(chain)));
-                        }
+                    let damaged = || io::Error::other(WatchError::Damaged(chain));
+                    let message = match verifier.take(block, index, bytes) {
+                        Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => message,
+                        Ok(Taken::Repeated) | Err(_) => return Err(damaged()),
+                    };
+                    let Some(own) = own else {
+                        out.write_all(message)?;
+                        continue;
+                    };
+                    let number = outline.message(block, index);
+                    let read = own.read(number, message).map_err(|_| damaged())?;
+                    if let Some((_, content)) = read {
+                        out.write_all(&content)?;
                     }
                 }
             }

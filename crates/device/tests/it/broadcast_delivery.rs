@@ -56,16 +56,34 @@ fn certificate() -> Vec<u8> {
 pub(crate) fn chain(
     number: u64,
     (kind, label): (Kind, &str),
-    (not_before, not_after): (u64, u64),
+    window: (u64, u64),
     messages: &[&str],
+) -> Vec<Vec<u8>> {
+    let messages: Vec<_> = messages.iter().map(|message| message.as_bytes().to_vec()).collect();
+    built(number, (kind, label, false), window, &messages)
+}
+
+/// Returns the id of the chain with this number.
+pub(crate) fn id(number: u64) -> ChainId {
+    ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(number) }
+}
+
+/// Returns the id of the sender's key.
+pub(crate) fn key_id() -> KeyId {
+    KeyId::of(&key(2).public())
+}
+
+/// Like [`chain`], for messages of any bytes. The last part of the terms states whether the chain is
+/// addressed.
+pub(crate) fn built(
+    number: u64,
+    (kind, label, is_addressed): (Kind, &str, bool),
+    (not_before, not_after): (u64, u64),
+    messages: &[Vec<u8>],
 ) -> Vec<Vec<u8>> {
     let signer = key(2);
     let draft = ChainDraft {
-        id: ChainId {
-            network: network(),
-            sender: sender_named("ops"),
-            number: ChainNumber(number),
-        },
+        id: id(number),
         key: KeyId::of(&signer.public()),
         messages: messages.len() as u32,
         per_block: 1,
@@ -73,11 +91,12 @@ pub(crate) fn chain(
         label,
         window: Window { not_before, not_after },
         previous: (number > 1).then(|| ChainNumber(number - 1)),
+        is_addressed,
     };
     let mut digests = vec![Digest::NULL; messages.len()];
     let mut scratch = vec![0; MAX_LEAF];
     let read = |number: u32, buffer: &mut [u8]| {
-        let message = messages[number as usize].as_bytes();
+        let message = &messages[number as usize];
         buffer[..message.len()].copy_from_slice(message);
         Ok::<_, Infallible>(message.len())
     };
@@ -86,7 +105,7 @@ pub(crate) fn chain(
     let head = built.head(&signer, &mut [0; MAX_HEAD], &mut head).unwrap();
     let mut frames = vec![encoded(&BroadcastFrame::Head(head))];
     for (block, message) in (1..).zip(messages) {
-        let leaf = built.leaf(block, 0, message.as_bytes(), &mut scratch).unwrap();
+        let leaf = built.leaf(block, 0, message, &mut scratch).unwrap();
         let chain = built.reference();
         frames.push(encoded(&BroadcastFrame::Fragment { chain, block, index: 0, leaf }));
     }
@@ -100,9 +119,7 @@ pub(crate) fn command(number: u64, message: &str) -> Vec<Vec<u8>> {
 
 /// Returns the reference of the chain with this number.
 pub(crate) fn reference(number: u64) -> ChainRef {
-    let id =
-        ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(number) };
-    id.reference(KeyId::of(&key(2).public()))
+    id(number).reference(key_id())
 }
 
 /// A watcher with a clock that the test sets.
@@ -117,6 +134,9 @@ fn describe(event: &WatchEvent<'_>) -> Option<String> {
     match event {
         WatchEvent::Message { message, .. } => Some(String::from_utf8_lossy(message).into_owned()),
         WatchEvent::Withheld { outline, why, .. } => {
+            Some(format!("{} {}", outline.id.number, why.name()))
+        }
+        WatchEvent::NotAddressed { outline, why } => {
             Some(format!("{} {}", outline.id.number, why.name()))
         }
         WatchEvent::Missed { number, .. } => Some(format!("missed {number}")),

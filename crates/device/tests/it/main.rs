@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod broadcast_addressed;
 mod broadcast_delivery;
 mod broadcast_receipts;
 mod import;

@@ -5,9 +5,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use moteseal_api::ErrorKind;
+use moteseal_broadcast::address::ContentCipher;
 use moteseal_broadcast::firmware::UPDATE_PART;
 use moteseal_broadcast::{MAX_MESSAGE, MAX_MESSAGES};
 
@@ -43,6 +45,15 @@ pub enum ContentError {
         /// The number of messages.
         messages: u64,
     },
+    /// The address of a chain of one message leaves too little room for the message.
+    #[error(
+        "the message and the address of {receivers} receivers do not fit in the {MAX_MESSAGE} bytes of \
+         one message; send it without --live"
+    )]
+    AddressTooLong {
+        /// The number of addressed receivers.
+        receivers: usize,
+    },
     /// The message size is 0, or larger than a message can be.
     #[error("the message size must be 1 to {MAX_MESSAGE} bytes, not {0}")]
     BadMessageSize(usize),
@@ -59,6 +70,7 @@ impl ContentError {
             Self::Empty => "NothingToSay",
             Self::LineTooLong { .. } => "MessageTooLong",
             Self::TooMany { .. } => "TooManyMessages",
+            Self::AddressTooLong { .. } => "AddressTooLong",
             Self::BadMessageSize(_) => "BadMessageSize",
             Self::Unreadable(..) => "Unreadable",
         }
@@ -83,13 +95,26 @@ impl ContentError {
 moteseal_api::named_error!(ContentError);
 
 /// The messages of a chain.
-#[derive(Debug)]
-pub struct Content(Source);
+#[derive(Clone, Debug)]
+pub struct Content(Arc<Source>);
 
 #[derive(Debug)]
 enum Source {
     Lines(Vec<Vec<u8>>),
-    File { file: File, length: u64, size: usize, written: Option<SystemTime>, is_update: bool },
+    File {
+        file: File,
+        length: u64,
+        size: usize,
+        written: Option<SystemTime>,
+        is_update: bool,
+    },
+    /// The address of a chain for named receivers, and its encrypted content. If `cipher` is `None`,
+    /// the address contains the content.
+    Addressed {
+        address: Vec<Vec<u8>>,
+        content: Content,
+        cipher: Option<ContentCipher>,
+    },
 }
 
 impl Content {
@@ -107,7 +132,7 @@ impl Content {
             return Err(ContentError::LineTooLong { line: place + 1, length: line.len() });
         }
         check_count(lines.len() as u64)?;
-        Ok(Self(Source::Lines(lines)))
+        Ok(Self(Arc::new(Source::Lines(lines))))
     }
 
     /// Creates content that divides a file into messages of `size` bytes; the last message may be
@@ -141,33 +166,54 @@ impl Content {
         let is_update = file.read_exact_at(&mut start, 0).is_ok() && UpdateFile::is_claimed(&start);
         let size = size.unwrap_or(if is_update { UPDATE_PART } else { FILE_MESSAGE });
         check_count(length.div_ceil(size as u64))?;
-        Ok(Self(Source::File { file, length, size, written: facts.modified().ok(), is_update }))
+        let written = facts.modified().ok();
+        Ok(Self(Arc::new(Source::File { file, length, size, written, is_update })))
     }
 
     /// Returns whether the content is an update file for motes. Motes accept it only in blocks of one
-    /// message of 256 bytes, and with a label that ends with `.firmware`.
+    /// message of 256 bytes, with a label that ends with `.firmware`, and not encrypted.
     #[must_use]
-    pub const fn is_update_file(&self) -> bool {
-        matches!(self.0, Source::File { is_update: true, .. })
+    pub fn is_update_file(&self) -> bool {
+        matches!(&*self.0, Source::File { is_update: true, .. })
+    }
+
+    /// Creates the content of a chain for named receivers: the messages of its address, and then
+    /// the messages of `content`, which `cipher` encrypts when they are read. `cipher` is `None` if
+    /// the address contains the content.
+    ///
+    /// # Errors
+    /// `TooManyMessages`.
+    pub(super) fn addressed(
+        address: Vec<Vec<u8>>,
+        content: &Self,
+        cipher: Option<ContentCipher>,
+    ) -> Result<Self, ContentError> {
+        check_count(address.len() as u64 + u64::from(content.messages()))?;
+        Ok(Self(Arc::new(Source::Addressed { address, content: content.clone(), cipher })))
     }
 
     /// Returns the number of messages.
     #[must_use]
     pub fn messages(&self) -> u32 {
-        let messages = match &self.0 {
+        let messages = match &*self.0 {
             Source::Lines(lines) => lines.len() as u64,
             Source::File { length, size, .. } => length.div_ceil(*size as u64),
+            Source::Addressed { address, content, cipher } => {
+                let content = cipher.as_ref().map_or(0, |_| content.messages());
+                address.len() as u64 + u64::from(content)
+            }
         };
         // The constructors checked that the number fits.
         u32::try_from(messages).unwrap_or(u32::MAX)
     }
 
-    /// Returns the total size of the messages, in bytes.
+    /// Returns the total size of the messages, in bytes, without an address.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        match &self.0 {
+        match &*self.0 {
             Source::Lines(lines) => lines.iter().map(|line| line.len() as u64).sum(),
             Source::File { length, .. } => *length,
+            Source::Addressed { content, .. } => content.bytes(),
         }
     }
 
@@ -177,8 +223,9 @@ impl Content {
     /// # Errors
     /// The errors of the file system.
     pub fn is_unchanged(&self) -> io::Result<bool> {
-        match &self.0 {
+        match &*self.0 {
             Source::Lines(_) => Ok(true),
+            Source::Addressed { content, .. } => content.is_unchanged(),
             Source::File { file, length, written, .. } => {
                 let facts = file.metadata()?;
                 Ok(facts.len() == *length && facts.modified().ok() == *written)
@@ -192,7 +239,20 @@ impl Content {
     /// # Errors
     /// The errors of the file system. `UnexpectedEof` if the file has become shorter.
     pub fn read(&self, number: u32, out: &mut [u8]) -> io::Result<usize> {
-        match &self.0 {
+        match &*self.0 {
+            Source::Addressed { address, content, cipher } => {
+                let place = usize::try_from(number).unwrap_or(usize::MAX);
+                if let Some(message) = address.get(place) {
+                    let room = out.get_mut(..message.len()).ok_or(io::ErrorKind::InvalidInput)?;
+                    room.copy_from_slice(message);
+                    return Ok(message.len());
+                }
+                let cipher = cipher.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                let number = u32::try_from(place - address.len()).unwrap_or(u32::MAX);
+                let length = content.read(number, out)?;
+                cipher.apply(number, out.get_mut(..length).ok_or(io::ErrorKind::InvalidInput)?);
+                Ok(length)
+            }
             Source::Lines(lines) => {
                 let line = usize::try_from(number)
                     .ok()

@@ -8,6 +8,8 @@ use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_core::identity::IssueError;
 use moteseal_net::LinkError;
 
+use super::content::ContentError;
+
 /// Why a chain could not be sent completely.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -29,6 +31,9 @@ pub enum SendError {
         /// modified or replaced.
         message: Option<u32>,
     },
+    /// The content cannot be sent to the addressed receivers.
+    #[error(transparent)]
+    Content(#[from] ContentError),
     /// A message cannot be read.
     #[error("{0}")]
     Read(io::Error),
@@ -46,6 +51,7 @@ impl SendError {
             Self::Issue(_) => "NotSigned",
             Self::Refused(refused) => refused.name(),
             Self::ContentChanged { .. } => "ContentChanged",
+            Self::Content(error) => error.name(),
             Self::Read(_) => "Unreadable",
             Self::Link(error) => error.name(),
         }
@@ -55,9 +61,10 @@ impl SendError {
     /// broadcast that no receiver would accept, [`Refused`](ErrorKind::Refused) for content that
     /// has changed, and [`Internal`](ErrorKind::Internal) otherwise.
     #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
+    pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Link(error) => error.kind(),
+            Self::Content(error) => error.kind(),
             Self::Draft(_) => ErrorKind::Usage,
             Self::Refused(_) | Self::ContentChanged { .. } => ErrorKind::Refused,
             Self::Issue(_) | Self::Read(_) => ErrorKind::Internal,

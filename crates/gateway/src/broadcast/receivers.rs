@@ -4,7 +4,7 @@
 //! The position of a receiver in the list never changes, and a name is never used again. The entry
 //! of a removed receiver therefore stays in the list.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 use moteseal_broadcast::MAX_RECEIVERS;
@@ -92,6 +92,8 @@ pub struct Receivers {
     keys: Vec<ReceiverKey>,
     /// The position of each name.
     positions: HashMap<String, u32>,
+    /// The positions of the members of each group, in ascending order.
+    groups: BTreeMap<String, Vec<u32>>,
 }
 
 impl std::fmt::Debug for Receivers {
@@ -105,7 +107,7 @@ impl Receivers {
     #[must_use]
     pub fn new(network: NetworkId, sender: DeviceId, secret: Zeroizing<[u8; 32]>) -> Self {
         let (entries, keys, positions) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { network, sender, secret, entries, keys, positions }
+        Self { network, sender, secret, entries, keys, positions, groups: BTreeMap::new() }
     }
 
     /// Reads the content of a list's file.
@@ -125,6 +127,10 @@ impl Receivers {
         let mut list = Self::new(NetworkId(network), DeviceId(sender), secret);
         for (line, entry) in (5..).zip(lines) {
             let (name, is_removed) = match entry.split_once(' ') {
+                Some(("group", group)) => {
+                    list.parse_group(group).ok_or(ReceiversError::NotAReceiverList { line })?;
+                    continue;
+                }
                 Some(("receiver", name)) => (name, false),
                 Some(("removed", name)) => (name, true),
                 _ => return Err(ReceiversError::NotAReceiverList { line }),
@@ -152,6 +158,11 @@ impl Receivers {
         for Receiver { name, is_removed } in &self.entries {
             _ = writeln!(text, "{} {name}", if *is_removed { "removed" } else { "receiver" });
         }
+        for (name, members) in &self.groups {
+            _ = write!(text, "group {name}");
+            members.iter().for_each(|position| _ = write!(text, ",{}", self.label(*position)));
+            text.push('\n');
+        }
         text
     }
 
@@ -164,7 +175,7 @@ impl Receivers {
         if check_receiver_name(&name).is_err() {
             return Err(ReceiversError::BadReceiverName { name });
         }
-        if self.positions.contains_key(&name) {
+        if self.positions.contains_key(&name) || self.groups.contains_key(&name) {
             return Err(ReceiversError::NameUsed { name });
         }
         let position = u32::try_from(self.entries.len()).unwrap_or(MAX_RECEIVERS);
@@ -189,6 +200,50 @@ impl Receivers {
         Ok(())
     }
 
+    /// Reads the line of a group: its name and the names of its members, separated by commas.
+    fn parse_group(&mut self, line: &str) -> Option<()> {
+        let mut names = line.split(',');
+        let name = names.next().filter(|name| check_receiver_name(name).is_ok())?;
+        let members = names.map(|name| self.positions.get(name).copied());
+        let members: Vec<u32> = members.collect::<Option<_>>()?;
+        let is_sorted = members.is_sorted_by(|one, other| one < other) && !members.is_empty();
+        let is_free = !self.positions.contains_key(name) && !self.groups.contains_key(name);
+        (is_sorted && is_free).then(|| _ = self.groups.insert(name.to_owned(), members))
+    }
+
+    /// Sets the members of a group. Without members, deletes the group.
+    ///
+    /// # Errors
+    /// `BadReceiverName`; `NameUsed` if a receiver has, or had, this name; `UnknownReceiver` for a
+    /// member that is not in the list.
+    pub fn set_group(&mut self, name: &str, members: &[String]) -> Result<(), ReceiversError> {
+        let owned = || name.to_owned();
+        if check_receiver_name(name).is_err() {
+            return Err(ReceiversError::BadReceiverName { name: owned() });
+        }
+        if self.positions.contains_key(name) {
+            return Err(ReceiversError::NameUsed { name: owned() });
+        }
+        if members.is_empty() {
+            let removed = self.groups.remove(name);
+            return removed.map(drop).ok_or(ReceiversError::UnknownReceiver { name: owned() });
+        }
+        let members = members.iter().map(|member| self.position(member));
+        let mut members = members.collect::<Result<Vec<_>, _>>()?;
+        members.sort_unstable();
+        members.dedup();
+        self.groups.insert(owned(), members);
+        Ok(())
+    }
+
+    /// Returns the groups, each with the names of those of its members that were not removed.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, Vec<&str>)> {
+        self.groups.iter().map(|(name, members)| {
+            let current = members.iter().filter(|position| self.key(**position).is_some());
+            (&**name, current.map(|position| self.label(*position)).collect())
+        })
+    }
+
     /// Returns the network of the sender.
     #[must_use]
     pub const fn network(&self) -> NetworkId {
@@ -199,6 +254,11 @@ impl Receivers {
     #[must_use]
     pub const fn sender(&self) -> DeviceId {
         self.sender
+    }
+
+    /// Returns the secret from which the keys derive.
+    pub(super) fn secret(&self) -> &[u8; 32] {
+        &self.secret
     }
 
     /// Returns the entries by position.
@@ -212,12 +272,25 @@ impl Receivers {
         (0..).zip(&self.entries).filter(|(_, entry)| !entry.is_removed).map(|(at, _)| at)
     }
 
-    /// Returns the positions of the receivers with these names.
+    /// Returns the positions of the receivers with these names, in ascending order. The name of a
+    /// group stands for those of its members that were not removed.
     ///
     /// # Errors
-    /// `UnknownReceiver` for a name that is not in the list, or was removed.
+    /// `UnknownReceiver` for a name that is not in the list, or was removed, and for a group of which
+    /// all members were removed.
     pub fn positions(&self, names: &[String]) -> Result<Vec<u32>, ReceiversError> {
-        names.iter().map(|name| self.position(name)).collect()
+        let mut positions = Vec::new();
+        for name in names {
+            let members = self.groups.get(name).into_iter().flatten().copied();
+            let before = positions.len();
+            positions.extend(members.filter(|position| self.key(*position).is_some()));
+            if positions.len() == before {
+                positions.push(self.position(name)?);
+            }
+        }
+        positions.sort_unstable();
+        positions.dedup();
+        Ok(positions)
     }
 
     /// Returns the name of the receiver at a position; an empty string if there is none.
@@ -281,6 +354,37 @@ mod tests {
         assert_eq!(read.remove("valve 2").unwrap_err().name(), "UnknownReceiver");
         let unknown = read.positions(&["valve 2".to_owned()]);
         assert_eq!(unknown.unwrap_err().name(), "UnknownReceiver");
+    }
+
+    #[test]
+    fn the_name_of_a_group_stands_for_its_members() {
+        let names = |of: &[&str]| of.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let mut list = list();
+        for name in ["a", "b", "c", "d"] {
+            list.add(name).unwrap();
+        }
+        list.set_group("north", &names(&["c", "a", "c"])).unwrap();
+        list.set_group("south", &names(&["b"])).unwrap();
+        let mut list = Receivers::parse(&list.to_text()).unwrap();
+        assert_eq!(list.positions(&names(&["north", "a", "d"])).unwrap(), [0, 2, 3]);
+        assert_eq!(list.add("north").unwrap_err().name(), "NameUsed");
+        assert_eq!(list.set_group("a", &names(&["b"])).unwrap_err().name(), "NameUsed");
+        assert_eq!(list.set_group("x", &names(&["y"])).unwrap_err().name(), "UnknownReceiver");
+        assert_eq!(list.set_group("x,", &names(&["a"])).unwrap_err().name(), "BadReceiverName");
+        list.remove("a").unwrap();
+        list.remove("b").unwrap();
+        let mut list = Receivers::parse(&list.to_text()).unwrap();
+        assert_eq!(list.positions(&names(&["north"])).unwrap(), [2]);
+        assert_eq!(list.groups().next().unwrap(), ("north", vec!["c"]));
+        let empty = list.positions(&names(&["south"])).unwrap_err();
+        assert_eq!(empty.name(), "UnknownReceiver", "a group without members");
+        list.set_group("north", &[]).unwrap();
+        assert_eq!(list.set_group("north", &[]).unwrap_err().name(), "UnknownReceiver");
+        assert!(!list.to_text().contains("north"));
+        for group in ["", "a,b", "g", "g,", "g,c,b", "g,e", "g,c\ngroup g,c"] {
+            let text = format!("{}group {group}\n", *list.to_text());
+            assert_eq!(Receivers::parse(&text).unwrap_err().name(), "NotAReceiverList", "{group}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Sends chains over a link, block by block. The sender starts the next block when no receiver
 //! requests parts of the current block any more.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -179,6 +180,16 @@ struct Keyed<'s> {
     /// The newest head, with its key and number.
     newest: Option<(KeyId, u64, Vec<u8>)>,
     receipts: Vec<(ChainRef, Receipts)>,
+    /// The receivers of the addressed chains.
+    addressed: Vec<(ChainRef, BTreeSet<u32>)>,
+}
+
+impl Keyed<'_> {
+    /// Returns whether the sender waits for a receiver while it sends a chain.
+    fn is_for(&self, chain: ChainRef, receiver: u32) -> bool {
+        let found = self.addressed.iter().find(|(of, _)| *of == chain);
+        found.is_none_or(|(_, positions)| positions.contains(&receiver))
+    }
 }
 
 impl<L> fmt::Debug for Sender<'_, L> {
@@ -239,6 +250,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             answers: HeadAnswers::default(),
             newest: None,
             receipts: Vec::new(),
+            addressed: Vec::new(),
         });
     }
 
@@ -252,6 +264,18 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     ) {
         if let Some(keyed) = &mut self.keyed {
             keyed.receipts.push((chain, Receipts::new(keyed.list, head, positions)));
+        }
+    }
+
+    /// Waits only for the requests of the receivers at these positions while it sends the chain, and
+    /// answers the requests of others as those of unknown origin. Does nothing without a list of
+    /// receivers. Call this before the chain is sent.
+    pub fn address(&mut self, chain: ChainRef, positions: &[u32]) {
+        if let Some(keyed) = &mut self.keyed {
+            if keyed.addressed.len() >= CHAINS {
+                keyed.addressed.remove(0);
+            }
+            keyed.addressed.push((chain, positions.iter().copied().collect()));
         }
     }
 
@@ -571,9 +595,12 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     receiver,
                     tag,
                 }) => {
-                    let Some(Keyed { requests, list, .. }) = &mut self.keyed else { continue };
+                    let Some(keyed) = &mut self.keyed else { continue };
                     let request = Request { chain, block, wanted, attempt };
-                    if !requests.is_waited_for(list, about, &request, (receiver, &tag)) {
+                    let from = (receiver, &tag);
+                    if !keyed.is_for(chain, receiver)
+                        || !keyed.requests.is_waited_for(keyed.list, about, &request, from)
+                    {
                         self.receive_unknown(chain, block, wanted)?;
                         continue;
                     }

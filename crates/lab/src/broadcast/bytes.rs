@@ -87,6 +87,7 @@ pub fn of(messages: u32, per_block: u8, algorithm: Algorithm) -> Option<Bytes> {
         label: "",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages as usize], vec![[0; 8]; messages as usize]);

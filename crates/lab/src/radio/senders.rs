@@ -183,6 +183,7 @@ impl CertifiedSender {
             label,
             window,
             previous: previous.map(ChainNumber),
+            is_addressed: false,
         };
         let (mut digests, mut tags) =
             (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);

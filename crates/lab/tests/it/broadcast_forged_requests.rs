@@ -208,6 +208,7 @@ impl Scene {
             label: "",
             window: Window::ALWAYS,
             previous: None,
+            is_addressed: false,
         };
         let mut hashes = Hashes::default();
         let chain = build(draft, &content, &mut hashes).unwrap();

@@ -68,6 +68,7 @@ fn ours_as(id: ChainId, messages: &[Vec<u8>], per_block: u8) -> Ours {
         label: "orders",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let read = |number: u32, buffer: &mut [u8]| {
         let message = &messages[number as usize];
@@ -245,6 +246,7 @@ fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_sta
         label: "orders",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let read = |_, buffer: &mut [u8]| {
         buffer[..9].copy_from_slice(b"pumps off");

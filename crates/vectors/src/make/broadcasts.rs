@@ -1,6 +1,7 @@
 //! Vectors of authenticated broadcast (spec/broadcast.md): certificates, chains, frames and
 //! evidence. Signed objects are encoded field by field, so that a case can change any field.
 
+mod addressed;
 mod certificates;
 mod receivers;
 
@@ -32,6 +33,7 @@ pub fn make(files: &mut Files) {
     files.add(leaves());
     files.add(frames());
     receivers::make(files);
+    addressed::make(files);
     files.add(singles());
     files.add(evidence());
 }
@@ -167,6 +169,7 @@ fn build_chain(messages: &[Vec<u8>], per_block: u8) -> BuiltChain {
         label: "orders",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
@@ -232,6 +235,9 @@ fn heads() -> File {
         ("a query schedule", one.with(8, int(2))),
         ("a command for a second", within(&one.with(8, int(3)), 7, 8)),
         ("a command for the longest time", within(&one.with(8, int(3)), 0, 604_800)),
+        ("for named receivers", one.with(8, int(8)).with(9, text(""))),
+        ("a file for named receivers", one.with(8, int(9)).with(9, text(""))),
+        ("a command for named receivers", within(&one.with(8, int(11)).with(9, text("")), 7, 8)),
         ("a begin", within(&one, 1_700_000_000, u64::MAX)),
         ("an end", within(&one, 0, 1)),
         ("the previous number", one.with(12, int(1))),
@@ -263,6 +269,23 @@ fn heads() -> File {
         ("65 messages a block", one.with(6, int(65)), "FieldOutOfRange"),
         ("longer messages than there can be", one.with(7, int(8193)), "FieldOutOfRange"),
         ("an unknown kind", one.with(8, int(4)), "FieldOutOfRange"),
+        (
+            "a query schedule for named receivers",
+            one.with(8, int(10)).with(9, text("")),
+            "FieldOutOfRange",
+        ),
+        (
+            "an unknown kind for named receivers",
+            one.with(8, int(12)).with(9, text("")),
+            "FieldOutOfRange",
+        ),
+        ("a kind above 255", one.with(8, int(256)), "FieldOutOfRange"),
+        ("a label in clear for named receivers", one.with(8, int(8)), "FieldOutOfRange"),
+        (
+            "a command without an end for named receivers",
+            one.with(8, int(11)).with(9, text("")),
+            "FieldOutOfRange",
+        ),
         ("a label of 65 bytes", one.with(9, text(&"x".repeat(65))), "FieldOutOfRange"),
         ("a label with a control character", one.with(9, text("\u{9b}2J")), "FieldOutOfRange"),
         ("a label of bytes", one.with(9, bytes(b"orders")), "UnexpectedType"),
@@ -536,6 +559,12 @@ fn singles() -> File {
         "whose block could have 64",
         op,
         by_ops(&single(&signed(&ops(), CHAIN, &head.with(6, int(64))), leaf)),
+    );
+    let addressed = within(&head.with(8, int(11)).with(9, text("")), 7, 8);
+    file.valid(
+        "a command for named receivers, which is encrypted",
+        op,
+        by_ops(&single(&signed(&ops(), CHAIN, &addressed), leaf)),
     );
     let opened = |head: &Value, leaf: &[u8]| by_ops(&single(&signed(&ops(), CHAIN, head), leaf));
     let two = build_chain(&some_messages(2), 1);

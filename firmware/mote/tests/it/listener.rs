@@ -23,22 +23,22 @@ use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
 use moteseal_mote::notice::Notice;
 use moteseal_mote::receipt::receiver_key;
 
-const NETWORK: NetworkId = NetworkId([13; 8]);
-const SENDER: DeviceId = DeviceId([7; 8]);
+pub(crate) const NETWORK: NetworkId = NetworkId([13; 8]);
+pub(crate) const SENDER: DeviceId = DeviceId([7; 8]);
 /// The time, in seconds of Unix time.
-const NOW: u64 = 1_700_000_000;
+pub(crate) const NOW: u64 = 1_700_000_000;
 
 /// Returns the range of times of a mote that knows the time in seconds exactly.
-const fn at(unix: u64) -> TimeRange {
+pub(crate) const fn at(unix: u64) -> TimeRange {
     TimeRange { earliest_ms: unix * 1000, latest_ms: unix * 1000 }
 }
 
-fn key(byte: u8) -> SecretKey {
+pub(crate) fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
 /// Returns the frame with the certificate for a sender's key.
-fn certificate(signer: &SecretKey) -> Vec<u8> {
+pub(crate) fn certificate(signer: &SecretKey) -> Vec<u8> {
     let (base, public) = (key(14), signer.public());
     let draft = SenderCertificateDraft {
         network: NETWORK,
@@ -239,7 +239,7 @@ fn waits_for_the_time_and_then_asks_for_the_commands_again() {
 }
 
 /// Returns the frames of receipts that the listener sends until a time.
-fn receipts(
+pub(crate) fn receipts(
     listener: &mut Listener<'_, '_>,
     durable: &mut Durable<&mut Simulated>,
     times: std::ops::Range<u64>,

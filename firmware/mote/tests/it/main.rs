@@ -2,6 +2,7 @@
 //! time that the tests set.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod addressed;
 mod answerer;
 mod durable;
 mod faulty_flash;

@@ -92,6 +92,7 @@ fn chain(number: u64, label: &str, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
         label,
         window: Window { not_before: 0, not_after: u64::MAX },
         previous: None,
+        is_addressed: false,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);

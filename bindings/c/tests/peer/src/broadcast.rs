@@ -47,6 +47,7 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         label: "hello",
         window: Window::ALWAYS,
         previous: None,
+        is_addressed: false,
     };
     let (mut digests, mut tags, mut scratch) =
         ([Digest::NULL; 3], [[0; 8]; MESSAGES as usize], [0; MAX_LEAF]);
@@ -85,6 +86,24 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         RevocationDraft { network, base: &base.public(), revoked: Revoked::below(8).and(12)? };
     let mut buffer = [0; MAX_REVOCATION];
     frame(&mut out, &BroadcastFrame::Revocation(draft.issue(&base, &mut buffer)?))?;
+
+    // A command for named receivers, as a receiver without a key sees it.
+    let draft = ChainDraft {
+        id: id(7),
+        key: KeyId::of(&public),
+        messages: 1,
+        per_block: 1,
+        kind: Kind::Command,
+        label: "",
+        window: Window { not_before: 1000, not_after: 2000 },
+        previous: None,
+        is_addressed: true,
+    };
+    let mut digests = [Digest::NULL; 1];
+    let chain = OutgoingChain::build(draft, &mut digests, &mut [], &mut scratch, read)?;
+    let (mut head, leaf) = ([0; MAX_HEAD], message(0));
+    let head = chain.head(&key, &mut scratch, &mut head)?;
+    frame(&mut out, &BroadcastFrame::Single { head, leaf: leaf.as_bytes() })?;
     Ok(out)
 }
 

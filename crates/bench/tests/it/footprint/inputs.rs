@@ -225,6 +225,7 @@ impl Inputs {
             label: "footprint",
             window: Window::ALWAYS,
             previous: None,
+            is_addressed: false,
         };
         let message = |number: u32| [number as u8; 48];
         let (mut digests, mut tags, mut scratch) =

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use moteseal_api::Named;
 use moteseal_broadcast::ChainRef;
-use moteseal_gateway::broadcast::{Receipts, Receivers, Sender};
+use moteseal_gateway::broadcast::{Addressees, Receipts, Receivers, Sender};
 use moteseal_net::Broadcast;
 use serde_json::json;
 
@@ -23,10 +23,20 @@ pub(super) struct ReceiptArguments {
     /// it exists
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(super) receivers: Option<std::path::PathBuf>,
-    /// Expect receipts only from these receivers, separated by commas; default: from all in the
-    /// list
+    /// Expect receipts only from these receivers or groups, separated by commas; all receivers
+    /// deliver the content. Default: from all in the list, or from those of --only
     #[arg(long = "for", value_name = "NAMES", value_delimiter = ',')]
     names: Vec<String>,
+    /// Encrypt the content for these receivers of the list, separated by commas: other receivers
+    /// cannot read it. Each name is that of a receiver or of a group
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "key",
+        conflicts_with = "names"
+    )]
+    pub(super) only: Vec<String>,
     /// Wait until this many receivers, or this share of them, have acknowledged each chain, for
     /// example 95%; exit with 4 if they have not within --timeout
     #[arg(long, value_name = "N|PERCENT", value_parser = wait_for, conflicts_with = "live")]
@@ -80,25 +90,33 @@ fn wait_for(text: &str) -> Result<WaitFor, String> {
 pub(super) struct Expected {
     pub(super) list: Receivers,
     pub(super) positions: Vec<u32>,
+    /// Whether the content is encrypted for these receivers.
+    is_only: bool,
+}
+
+impl Expected {
+    /// Returns the receivers for which the content is encrypted; `None` if it is for all.
+    pub(super) fn addressees(&self) -> Option<Addressees<'_>> {
+        self.is_only.then(|| Addressees::new(&self.list, self.positions.clone()))
+    }
 }
 
 impl ReceiptArguments {
     /// Returns the receivers of which receipts are expected. `list` is the list, if there is one.
     pub(super) fn expected(&self, list: Option<Receivers>) -> Result<Option<Expected>, Failure> {
         let Some(list) = list else {
-            if self.wait_for.is_some() || !self.names.is_empty() {
+            if self.wait_for.is_some() || !self.names.is_empty() || !self.only.is_empty() {
                 return Err(Failure::usage(
-                    "--wait-for and --for need a list of receivers; `moteseal broadcast receivers` makes one",
+                    "--wait-for, --for and --only need a list of receivers; `moteseal broadcast receivers` makes one",
                 ));
             }
             return Ok(None);
         };
-        let positions = if self.names.is_empty() {
-            list.current().collect()
-        } else {
-            list.positions(&self.names)?
-        };
-        let expected = Expected { list, positions };
+        let is_only = !self.only.is_empty();
+        let names = if is_only { &self.only } else { &self.names };
+        let positions =
+            if names.is_empty() { list.current().collect() } else { list.positions(names)? };
+        let expected = Expected { list, positions, is_only };
         if let Some(WaitFor::Count(count)) = self.wait_for
             && count > expected.positions.len()
         {

@@ -377,8 +377,7 @@ mod tests {
             (edges.cmt, edges.sies_paper, edges.sies, edges.secoa),
             (20, 32, 32, 40 * (1 + 4 + 20 + 128))
         );
-        let (from_source, from_aggregator) = edges.sies_frames;
-        assert!((33..80).contains(&from_source) && (33..80).contains(&from_aggregator));
+        assert_eq!((edges.sies_frames, frames(Setting::DEFAULT.sources)), ((66, 66), (67, 67)));
         assert!(edges.seals >= 1.0 && edges.secoa_last >= 40 * 5 + 20 + 128, "{edges:?}");
         for (figure, points) in [
             &measured.source,

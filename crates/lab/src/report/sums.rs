@@ -484,8 +484,9 @@ struct Edge {
     edge: &'static str,
     scheme: &'static str,
     paper: &'static str,
-    model_least: f64,
-    model_most: f64,
+    /// What the paper's equations give; `None` for what the paper does not count.
+    model_least: Option<f64>,
+    model_most: Option<f64>,
     sent: u64,
 }
 
@@ -507,6 +508,7 @@ fn table5(
         };
         let exact = |scheme, paper, size: u64, sent| {
             let size = f64::from(u32::try_from(size).unwrap_or(u32::MAX));
+            let size = Some(size);
             Edge { edge: name, scheme, paper, model_least: size, model_most: size, sent }
         };
         rows.push(exact("CMT", "20", 20, edges.cmt));
@@ -514,8 +516,8 @@ fn table5(
             edge: name,
             scheme: "SECOA^S",
             paper,
-            model_least: model.least,
-            model_most: model.most,
+            model_least: Some(model.least),
+            model_most: Some(model.most),
             sent,
         });
         rows.push(exact("SIES, the paper's", "32", 32, edges.sies_paper));
@@ -526,8 +528,8 @@ fn table5(
             edge: name,
             scheme: "SIES, ours, the whole frame",
             paper: "",
-            model_least: f64::NAN,
-            model_most: f64::NAN,
+            model_least: None,
+            model_most: None,
             sent: frame,
         });
     }
@@ -535,12 +537,10 @@ fn table5(
     let mut table =
         Table::new(["edge", "scheme", "the paper, bytes", "equations 10 and 11", "sent"]);
     for row in rows {
-        let model = if row.model_least.is_nan() {
-            String::new()
-        } else if (row.model_least - row.model_most).abs() < 0.5 {
-            format!("{:.0}", row.model_least)
-        } else {
-            format!("{:.0} / {:.0}", row.model_least, row.model_most)
+        let model = match (row.model_least, row.model_most) {
+            (Some(least), Some(most)) if (least - most).abs() < 0.5 => format!("{least:.0}"),
+            (Some(least), Some(most)) => format!("{least:.0} / {most:.0}"),
+            _ => String::new(),
         };
         table.row([
             row.edge.to_owned(),

@@ -111,6 +111,7 @@ fn broadcast(repeats: bool, loss: f64) -> ([u32; RECEIVERS], usize) {
         messages: 0,
         per_block: 4,
         kind: Kind::Announcement,
+        is_addressed: false,
         label: "",
         window: Window::ALWAYS,
         previous: None,

@@ -12,7 +12,7 @@ use moteseal_broadcast::{
 use moteseal_core::DeviceId;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::NetworkId;
-use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_footprint::{Meter, failed};
 
 const MESSAGES: u32 = 20;
@@ -36,6 +36,7 @@ fn main() -> ! {
             messages: MESSAGES,
             per_block: 10,
             kind: Kind::Announcement,
+            is_addressed: false,
             label: "footprint",
             window: Window::ALWAYS,
             previous: None,

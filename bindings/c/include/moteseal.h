@@ -39,7 +39,7 @@
 #define MOTESEAL_TREE_SIZE(height) (224 + 32 * (size_t)(height))
 
 // Bytes of memory for a receiver of chains with at most `block` messages per block (1 to 64).
-#define MOTESEAL_BROADCAST_SIZE(block) (320 + 48 * (size_t)(block))
+#define MOTESEAL_BROADCAST_SIZE(block) (328 + 48 * (size_t)(block))
 
 // Ed25519 (RFC 8032): public keys and secrets have 32 bytes, signatures 64 bytes.
 #define MOTESEAL_ED25519 1
@@ -531,9 +531,7 @@ typedef struct {
   // The first second in which it may not be delivered any more, in Unix time; 2^64-1 for no end.
   // Obey a command (kind 3) only if you know the time, and only within its window.
   uint64_t not_after;
-  // 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command. 8 to 11: the
-  // same, encrypted for named receivers. This library does not decrypt: do not act on such a
-  // message.
+  // 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
@@ -591,8 +589,6 @@ typedef struct {
   // Obey a command (kind 3) only if you know the time, and only within its window.
   uint64_t not_after;
   // 0 for announcements, 1 for the pieces of one file, 2 for a query schedule, 3 for commands.
-  // 8 to 11: the same, encrypted for named receivers. This library does not decrypt: store and
-  // relay the leaves of such a chain, and do not act on its messages.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
@@ -1259,7 +1255,8 @@ moteseal_error moteseal_revocation_open(const moteseal_base *base,
 // @param single  Receives the message; its pointers point into `datagram`. Make `single->number`
 //        durable as the new floor before you act on the message.
 // @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
-//         `ChainGoesBack`, or a decoding error.
+//         `ChainGoesBack`, `UnknownItem` (the message is encrypted for named receivers; this library
+//         does not decrypt), or a decoding error.
 moteseal_error moteseal_single_open(const moteseal_sender *sender,
                                     const uint8_t *datagram,
                                     size_t length,
@@ -1289,7 +1286,8 @@ moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, motes
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 //         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
 //         `NotAuthentic`, `BlockTooLarge` (the chain's blocks have more messages than fit in
-//         `size`), or a decoding error. After an error, nothing has changed.
+//         `size`), `UnknownItem` (the chain is encrypted for named receivers; this library does not
+//         decrypt), or a decoding error. After an error, nothing has changed.
 moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
                                         size_t size,
                                         const moteseal_sender *sender,

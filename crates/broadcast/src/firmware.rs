@@ -232,25 +232,25 @@ named_errors! {
     /// Why a mote refuses an update, or is not running it.
     UpdateError {
         /// The manifest is malformed, or no accepted base station has signed it for this network.
-        ManifestRefused => "the base station has not signed this manifest for this network",
+        ManifestRefused => "the base station has not signed this manifest for this network; sign the image with the base station of the mote's network",
         /// The image is for another board.
-        WrongBoard => "the image is for another board",
+        WrongBoard => "the image is for another board; build it for the board of the mote",
         /// The version is not above the version that runs, or above the highest one that was
         /// confirmed.
         VersionNotAbove => "the version is not above the confirmed one; build the image with a higher version",
         /// The image is longer than a slot.
-        ImageTooLong => "the image is longer than the slot of the board",
+        ImageTooLong => "the image is longer than the slot of the board; leave out a part of the firmware",
         /// The chain does not have the messages of an update file with this manifest.
         WrongLength => "the chain does not have the messages that the manifest requires; send it in blocks of one message of 256 bytes",
         /// The digest of the received image is not that of the manifest.
-        ImageDamaged => "the image differs from its manifest; send it again",
+        ImageDamaged => "the image differs from its manifest, or the flash has failed; send it again as a new chain (`--resume never`)",
         /// No complete image of this version was received.
         NotReceived => "the mote does not have the whole image of this version; send the image before the command",
         /// The image that runs is not confirmed yet, so the other slot is in use.
-        NotConfirmed => "an update is being tried; wait until it is confirmed or has failed",
+        NotConfirmed => "an update is being tried; wait until it is confirmed or has failed, and send again",
         /// The image was not confirmed: it reset, or did not pass its self-test in time. The mote
         /// runs the image before it.
-        SelfTestFailed => "the new image was not confirmed, and the mote runs the one before it",
+        SelfTestFailed => "the new image was not confirmed, and the mote runs the one before it; check that the coordinator was reachable and the power stable, and send the command again",
     }
 }
 

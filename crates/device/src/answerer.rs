@@ -435,11 +435,13 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<Vec<Vec<u8>>, DurableError> {
         let now = (self.clock)();
+        let number = mote.schedule().map_or(0, |(number, _)| number);
         let mut frames = Vec::new();
         for running in &mut self.running {
             // After the clock was set back, epochs that were already answered may end again. The
             // epoch guard rejects a second answer.
-            running.next = running.next.min(now / running.epoch_ms).max(running.first);
+            let first = running.first.max(schedule::first_answered(number, running.epoch_ms));
+            running.next = running.next.min(now / running.epoch_ms).max(first);
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
             else {

@@ -37,12 +37,26 @@ pub const MAX_QUERY_SCHEDULE: usize = MAX_SINGLE;
 /// milliseconds.
 const AHEAD_MS: u64 = 24 * 3600 * 1000;
 
+/// How long after the end of an epoch a query schedule may be signed under which the epoch is answered, in
+/// milliseconds.
+const SIGNED_BEFORE_MS: u64 = 60_000;
+
 /// Returns whether the number of a query schedule is so far ahead of the receiver's clock that the
 /// receiver must not accept it. Otherwise a querier with a wrong clock, or with a stolen key, could
 /// use up the numbers of all later query schedules.
 #[must_use]
 pub const fn is_ahead(number: u64, unix_ms: u64) -> bool {
     number > unix_ms.saturating_add(AHEAD_MS)
+}
+
+/// Returns the first epoch that a source may answer under a query schedule with this number: epochs of
+/// `epoch_ms` milliseconds that had ended when the querier signed the schedule, are over. A source
+/// whose clock was set back does so not answer them again, even if it has lost its epoch guard
+/// (spec/sums.md, section 3). A minute is for answers that are on their way, and for the clock of the
+/// querier, which is ahead.
+#[must_use]
+pub const fn first_answered(number: u64, epoch_ms: u64) -> u64 {
+    number.saturating_sub(SIGNED_BEFORE_MS) / if epoch_ms == 0 { 1 } else { epoch_ms }
 }
 
 /// Returns the network in which a group's query schedules are sent. The network's id equals the

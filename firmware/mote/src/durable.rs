@@ -653,6 +653,10 @@ impl<F: Flash> Durable<F> {
         if !self.memory.has_floor(key) {
             return Ok(Err(NoRoom));
         }
+        // The chain of an image is over after later chains of commands.
+        if self.memory.floor(key).is_some_and(|floor| floor >= number) {
+            return Ok(Ok(()));
+        }
         self.record(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?).map(Ok)
     }
 

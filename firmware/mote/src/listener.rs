@@ -105,6 +105,8 @@ pub struct Shelf {
     is_update: bool,
     leaves: [Slot<(ChainRef, u32), LEAF>; LEAVES],
     next_leaf: usize,
+    /// The number of leaves that were stored and that the listener has not read.
+    unread: usize,
 }
 
 impl Default for Shelf {
@@ -125,6 +127,7 @@ impl Shelf {
             is_update: false,
             leaves: [const { Slot::new() }; LEAVES],
             next_leaf: 0,
+            unread: 0,
         }
     }
 
@@ -152,7 +155,10 @@ impl Shelf {
             // No command is this long. Do not store the leaf for neighbours; the listener sends a
             // notice that it is not a command.
             Item::Leaf { .. } if bytes.len() > LEAF => Ok(()),
+            // The node requests this leaf again after the listener has read the others.
+            Item::Leaf { .. } if self.unread == LEAVES => Err(KeepError::NoRoom),
             Item::Leaf { chain, block, .. } => {
+                self.unread += 1;
                 self.next_leaf = (self.next_leaf + 1) % LEAVES;
                 self.leaves
                     .get_mut(self.next_leaf)
@@ -476,6 +482,7 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
             self.receipts.asked(now_ms, chain, receivers);
         }
         let updates = self.updates.as_deref();
+        self.shelf.unread = 0;
         let store = &mut Kept { shelf: self.shelf, durable, updates };
         let event = self.node.receive(now, LINE, frame, store);
         match only_journal(event)? {

@@ -18,6 +18,7 @@ use moteseal_board::uart::Uart;
 #[cfg(feature = "slots")]
 use moteseal_board::watchdog::Watchdog;
 use moteseal_board::{Board, entry, idle, reset};
+#[cfg(feature = "slots")]
 use moteseal_broadcast::firmware::{IMAGE_TAG, image_tag, version_of};
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
@@ -65,7 +66,9 @@ const VERSION: u32 = match u32::from_str_radix(env!("MOTESEAL_FIRMWARE_VERSION")
     Ok(version) => version,
     Err(_) => panic!("the build script has checked the version"),
 };
-/// The board and the version, which programs find in the image.
+/// The board and the version, which programs find in the image. A board without slots has none, so
+/// that no manifest is signed for its firmware.
+#[cfg(feature = "slots")]
 static TAG: [u8; IMAGE_TAG] = image_tag(BOARD, VERSION);
 
 /// Returns the board's flash page as the journal's pages. Erases new simulated flash, which is RAM
@@ -170,7 +173,10 @@ fn run(
     let now_ms = parts.clock.now_ms();
     let mut broadcast_node = broadcast_node(audience, key.as_slice(), seed, now_ms);
     // Reading the version from the tag keeps the tag in the image.
+    #[cfg(feature = "slots")]
     let version = version_of(core::hint::black_box(&TAG));
+    #[cfg(not(feature = "slots"))]
+    let version = VERSION;
     let mut updates = slots.map(|slots| Updates::new(slots, audience, BOARD, version));
     let listener = Listener::new(&mut broadcast_node, &mut shelf, updates.as_mut(), now_ms);
     work(provisioning, durable, Some(listener), parts)

@@ -3,7 +3,7 @@
 //!
 //! The mote acknowledges a chain of commands if it has acted on every message of it. It keeps the
 //! receipt of one chain in RAM, so that it can send the receipt again when the sender asks. After a
-//! reboot it has none.
+//! reboot it has none, except that of a command to install (spec/update.md, section 2.3).
 
 use moteseal_broadcast::ChainRef;
 use moteseal_broadcast::receipt::{ReceiverKey, ReceiverTag, receivers};

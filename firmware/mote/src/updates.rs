@@ -210,6 +210,8 @@ impl<'p, F: Flash> Updates<'p, F> {
         let mut state = *durable.memory().firmware();
         if block == 1 {
             return Ok(match self.open(messages, message, &mut state) {
+                // An image that the mote has does not end the reception of another one.
+                Ok(true) if self.progress.is_some_and(|other| other.chain != chain) => None,
                 Ok(is_known) => {
                     if !is_known {
                         state.set_staged_chain(chain);
@@ -222,7 +224,8 @@ impl<'p, F: Flash> Updates<'p, F> {
                 }
                 Err((version, error)) => {
                     self.refuse(version, error, notify);
-                    Some(false)
+                    // After the trial, the mote can receive the chain.
+                    (error != UpdateError::NotConfirmed).then_some(false)
                 }
             });
         }
@@ -243,7 +246,9 @@ impl<'p, F: Flash> Updates<'p, F> {
                 state.set_next(block, &block_digest);
                 durable.set_firmware(&state)?;
             }
-            self.slots.stage(offset, message)?;
+            if self.slots.stage(offset, message).is_err() {
+                return self.drop_image(UpdateError::ImageDamaged, state, durable, notify);
+            }
         }
         if !is_last {
             return Ok(None);
@@ -273,7 +278,8 @@ impl<'p, F: Flash> Updates<'p, F> {
             .map_err(|_| (0, UpdateError::ManifestRefused))?;
         let FirmwareManifest { board, version, length, digest, .. } = manifest;
         let bytes = length as usize;
-        let is_known = state.staged() == (version, bytes, digest) && state.next().1 == 0
+        let is_staged = state.staged() == (version, bytes, digest) && state.next().1 == 0;
+        let is_known = is_staged && digest_of(self.slots.staged(bytes)) == digest
             || version == self.version && digest_of(self.slots.running(bytes)) == digest;
         let error = if board != self.board {
             UpdateError::WrongBoard

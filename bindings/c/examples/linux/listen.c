@@ -8,9 +8,9 @@
  * arrives for half a second, it requests the missing messages; after 40 such pauses, it gives up.
  * The file FLOOR stores the highest accepted chain number, so that no chain is accepted twice. The
  * program listens to one sender: the first whose certificate from the base station arrives. It
- * skips frames that it does not need, and chains that are encrypted for named receivers. If a frame
- * is rejected, it prints the reason. It prints commands only while they are valid by the machine's
- * clock. */
+ * skips frames that it does not need. If a frame is rejected, for example because it is encrypted for
+ * named receivers, it prints the reason. It prints commands only while they are valid by the
+ * machine's clock. */
 #define _DEFAULT_SOURCE
 
 #include <moteseal.h>
@@ -25,9 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The kind of commands, the lowest kind of encrypted chains, and the allowed offset of the clocks in
- * seconds: broadcast.md, 3.1 and 3.5. */
-enum { COMMAND = 3, ENCRYPTED = 8, CLOCK_OFFSET = 10 };
+/* The kind of commands, and the allowed offset of the clocks in seconds: broadcast.md, 3.1 and 3.5. */
+enum { COMMAND = 3, CLOCK_OFFSET = 10 };
 
 static int is_timely(uint64_t not_before, uint64_t not_after) {
     uint64_t now = (uint64_t)time(NULL);
@@ -163,9 +162,7 @@ int main(int argc, char **argv) {
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_HEAD && has_sender && !has_chain) {
             moteseal_head_info info;
             error = moteseal_broadcast_begin(broadcast, sizeof memory, &sender, frame.body, frame.body_length, known, &info);
-            if (error == MOTESEAL_ERROR_OK && info.kind >= ENCRYPTED) {
-                fprintf(stderr, "listen: chain %llu is encrypted for named receivers\n", (unsigned long long)info.number);
-            } else if (error == MOTESEAL_ERROR_OK) {
+            if (error == MOTESEAL_ERROR_OK) {
                 check("floor", moteseal_broadcast_persisted(broadcast, keep(argv[2], info.number)));
                 has_chain = 1;
                 chain = info;
@@ -174,9 +171,7 @@ int main(int argc, char **argv) {
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_SINGLE && has_sender && !has_chain) {
             moteseal_single single;
             error = moteseal_single_open(&sender, datagram, (size_t)got, known, &single);
-            if (error == MOTESEAL_ERROR_OK && single.kind >= ENCRYPTED) {
-                fprintf(stderr, "listen: chain %llu is encrypted for named receivers\n", (unsigned long long)single.number);
-            } else if (error == MOTESEAL_ERROR_OK && keep(argv[2], single.number) == single.number) {
+            if (error == MOTESEAL_ERROR_OK && keep(argv[2], single.number) == single.number) {
                 if (single.kind == COMMAND && !is_timely(single.not_before, single.not_after)) {
                     fprintf(stderr, "listen: the command is not valid at this time\n");
                     return 3;

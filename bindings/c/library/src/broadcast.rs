@@ -50,7 +50,7 @@ impl Storage for moteseal_broadcast {
     type Value = Receiver;
     type Element = [u8; BYTES_PER_MESSAGE];
     const MARK: u32 = 0x6d73_6203;
-    const FIXED: usize = 320;
+    const FIXED: usize = 328;
     const MOST: usize = MAX_PER_BLOCK as usize;
 }
 
@@ -86,8 +86,6 @@ pub struct moteseal_head_info {
     /// Obey a command (kind 3) only if you know the time, and only within its window.
     pub not_after: u64,
     /// 0 for announcements, 1 for the pieces of one file, 2 for a query schedule, 3 for commands.
-    /// 8 to 11: the same, encrypted for named receivers. This library does not decrypt: store and
-    /// relay the leaves of such a chain, and do not act on its messages.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],
@@ -128,7 +126,8 @@ by_name!(BlockTooLarge, HeadError, LeafError);
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 ///         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
 ///         `NotAuthentic`, `BlockTooLarge` (the chain's blocks have more messages than fit in
-///         `size`), or a decoding error. After an error, nothing has changed.
+///         `size`), `UnknownItem` (the chain is encrypted for named receivers; this library does not
+///         decrypt), or a decoding error. After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_begin(
     broadcast: *mut moteseal_broadcast,
@@ -149,6 +148,10 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
         check_floor(Head::peek(bytes_of_head)?.id().number, floor)?;
         let mut scratch = [0; MAX_HEAD];
         let head = Head::open(bytes_of_head, sender.network, sender.id, &sender.key, &mut scratch)?;
+        // This library does not decrypt.
+        if head.outline().is_addressed {
+            return Err(Error::UnknownItem);
+        }
         if usize::from(head.outline().largest_block()) > count {
             return Err(Error::BlockTooLarge);
         }

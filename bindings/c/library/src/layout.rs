@@ -45,5 +45,5 @@ macro_rules! storage {
 storage! {
     moteseal_star: MOTESEAL_STAR_SIZE(levels) = 104 + 112;
     moteseal_tree: MOTESEAL_TREE_SIZE(height) = 224 + 32;
-    moteseal_broadcast: MOTESEAL_BROADCAST_SIZE(block) = 320 + 48;
+    moteseal_broadcast: MOTESEAL_BROADCAST_SIZE(block) = 328 + 48;
 }

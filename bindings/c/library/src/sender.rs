@@ -112,9 +112,7 @@ pub struct moteseal_single {
     /// The first second in which it may not be delivered any more, in Unix time; 2^64-1 for no end.
     /// Obey a command (kind 3) only if you know the time, and only within its window.
     pub not_after: u64,
-    /// 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command. 8 to 11: the
-    /// same, encrypted for named receivers. This library does not decrypt: do not act on such a
-    /// message.
+    /// 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],
@@ -252,7 +250,8 @@ pub(crate) fn check_floor(number: ChainNumber, floor: Option<&u64>) -> Result<()
 /// @param single  Receives the message; its pointers point into `datagram`. Make `single->number`
 ///        durable as the new floor before you act on the message.
 /// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
-///         `ChainGoesBack`, or a decoding error.
+///         `ChainGoesBack`, `UnknownItem` (the message is encrypted for named receivers; this library
+///         does not decrypt), or a decoding error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_single_open(
     sender: *const moteseal_sender,
@@ -269,6 +268,10 @@ pub unsafe extern "C" fn moteseal_single_open(
         let mut scratch = [0; MAX_HEAD];
         let found = open_single(datagram, sender.network, sender.id, &sender.key, &mut scratch)?;
         check_floor(found.id().number, floor)?;
+        // This library does not decrypt.
+        if found.outline().is_addressed {
+            return Err(Error::UnknownItem);
+        }
         let (message, label) = (found.message(), found.label());
         let value = moteseal_single {
             number: found.id().number.0,

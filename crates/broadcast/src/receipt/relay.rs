@@ -10,15 +10,16 @@ use super::{ReceiverTag, combine, receivers};
 use crate::recovery::meter::{Bucket, Draws};
 use crate::recovery::{LinkSet, Purpose, Rate, Transmit};
 use crate::wire::BroadcastFrame;
-use crate::{ChainRef, MAX_RECEIVERS};
+use crate::{ChainRef, Head, MAX_HEAD, MAX_RECEIVERS};
 use moteseal_core::cbor::Writer;
 use moteseal_core::participation::Participation;
 
 /// How often a relay accepts a frame of receipts, or passes on a frame, in both directions
 /// together.
 const PASSED: Rate = Rate { burst: 256, each_ms: 2 };
-/// The number of frames that a relay remembers so as not to pass on a copy.
-const RECENT: usize = 32;
+/// The number of frames that a relay remembers so as not to pass on a copy: more than it passes on in
+/// [`RECENT_MS`], so that no frame goes back and forth between relays.
+const RECENT: usize = 512;
 /// How long it remembers them, in milliseconds. Receivers repeat their requests less often.
 const RECENT_MS: u64 = 400;
 /// How long a limit of the sender on combined receipts applies, in milliseconds.
@@ -128,6 +129,8 @@ pub struct ReceiptRelay<const CHAINS: usize, const WORDS: usize> {
     chains: [Option<Followed<WORDS>>; CHAINS],
     order: u32,
     passed: Bucket,
+    /// For requests for heads and their answers, so that they leave room for receipts.
+    passed_heads: Bucket,
     recent: [(u64, u64); RECENT],
     recent_next: usize,
     repeats: bool,
@@ -146,6 +149,7 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
             chains: [const { None }; CHAINS],
             order: 0,
             passed: Bucket::new(PASSED),
+            passed_heads: Bucket::new(PASSED),
             recent: [(0, 0); RECENT],
             recent_next: 0,
             repeats: false,
@@ -217,9 +221,10 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
         let on = if self.repeats { LinkSet::NONE } else { LinkSet::one(link) };
         let others = self.links.without(on);
         match *frame {
-            BroadcastFrame::Receipts { chain, tag, .. } if self.repeats => {
-                let is_repeated =
-                    self.is_following(chain) && self.is_new(&tag) && self.passed.take(self.clock);
+            BroadcastFrame::Receipts { chain, receivers, tag } if self.repeats => {
+                let is_repeated = self.is_following(chain)
+                    && self.is_new([b"receipts", &chain.0, receivers, &tag])
+                    && self.passed.take(self.clock);
                 if is_repeated { others } else { LinkSet::NONE }
             }
             BroadcastFrame::Receipts { chain, receivers, tag } => {
@@ -229,14 +234,25 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
             BroadcastFrame::ReceiptsWanted { chain, most, receivers } => {
                 self.receive_wanted(link, chain, most, receivers).and(others)
             }
-            BroadcastFrame::HeadWanted { tag, .. } | BroadcastFrame::HeadFor { tag, .. } => {
-                if !others.is_empty() && self.is_new(&tag) && self.passed.take(self.clock) {
-                    others
-                } else {
-                    LinkSet::NONE
-                }
+            BroadcastFrame::HeadWanted { key, above, receiver, tag } => {
+                let numbers = [above.to_be_bytes(), u64::from(receiver).to_be_bytes()];
+                self.pass_on(others, [b"wanted", &key.0, numbers.as_flattened(), &tag])
+            }
+            BroadcastFrame::HeadFor { receiver, tag, head }
+                if head.len() <= MAX_HEAD && Head::peek(head).is_ok() =>
+            {
+                self.pass_on(others, [b"head", &receiver.to_be_bytes(), head, &tag])
             }
             _ => LinkSet::NONE,
+        }
+    }
+
+    /// Returns the links on which to pass on a frame about heads.
+    fn pass_on(&mut self, links: LinkSet, content: [&[u8]; 4]) -> LinkSet {
+        if !links.is_empty() && self.is_new(content) && self.passed_heads.take(self.clock) {
+            links
+        } else {
+            LinkSet::NONE
         }
     }
 
@@ -270,9 +286,7 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
     fn receive_wanted(&mut self, link: u8, chain: ChainRef, most: u32, set: &[u8]) -> LinkSet {
         let (clock, due, spread) = (self.clock, self.within(), u64::from(self.spread_ms));
         let repeats = self.repeats;
-        let (Ok(set), fingerprint) = (receivers(set), self.draws.fingerprint(set)) else {
-            return LinkSet::NONE;
-        };
+        let Ok(decoded) = receivers(set) else { return LinkSet::NONE };
         let Some(followed) = self.followed(chain) else { return LinkSet::NONE };
         if !followed.up.has(link) {
             return LinkSet::NONE;
@@ -281,12 +295,12 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
         if let Some((position, _)) = followed.own
             && followed.own_due == u64::MAX
             && clock >= followed.own_sent.saturating_add(spread)
-            && set.runs().any(|run| run.contains(&position))
+            && decoded.runs().any(|run| run.contains(&position))
         {
             followed.own_due = due;
         }
         let up = if repeats { LinkSet::NONE } else { followed.up };
-        if self.is_new(&fingerprint.to_be_bytes()) && self.passed.take(clock) {
+        if self.is_new([b"asked", &chain.0, &most.to_be_bytes(), set]) && self.passed.take(clock) {
             self.links.without(up)
         } else {
             LinkSet::NONE
@@ -341,8 +355,9 @@ impl<const CHAINS: usize, const WORDS: usize> ReceiptRelay<CHAINS, WORDS> {
     }
 
     /// Returns whether no frame with this content was received recently, and remembers it.
-    fn is_new(&mut self, content: &[u8]) -> bool {
-        let fingerprint = self.draws.fingerprint(content);
+    fn is_new(&mut self, content: [&[u8]; 4]) -> bool {
+        let parts = content.map(|part| self.draws.fingerprint(part).to_be_bytes());
+        let fingerprint = self.draws.fingerprint(parts.as_flattened());
         let clock = self.clock;
         let is_known = |(of, until): &(u64, u64)| *of == fingerprint && clock < *until;
         if self.recent.iter().any(is_known) {

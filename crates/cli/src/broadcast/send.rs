@@ -465,9 +465,10 @@ async fn send_all(
     let prepared_contents: Vec<OnceCell<Content>> =
         contents.iter().map(|_| OnceCell::new()).collect();
     let mut begun_chains = Vec::new();
+    let last = speaker.numbers.last()?;
+    // This also removes chains that can no longer be continued, with their keys.
+    let mut all = speaker.unfinished.resumable(last).map_err(unfinished_failure)?;
     if resumes {
-        let last = speaker.numbers.last()?;
-        let mut all = speaker.unfinished.resumable(last).map_err(unfinished_failure)?;
         for (label, content) in contents {
             let settings = (per_block(content), form);
             begun_chains.push(speaker.take_begun(&mut all, terms, settings, (label, content))?);

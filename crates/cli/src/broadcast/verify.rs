@@ -15,7 +15,7 @@ use moteseal_broadcast::{
 use moteseal_core::cbor::{DecodeError, item_length};
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
-use moteseal_files::{PUBLIC, Temporary};
+use moteseal_files::{PRIVATE, PUBLIC, Temporary};
 use serde_json::{Map, Value, json};
 
 use super::receivers;
@@ -269,7 +269,9 @@ impl Address {
 
 impl Report {
     fn new(arguments: &Arguments) -> Result<Self, Failure> {
-        let file = arguments.out.as_deref().map(Unfinished::new).transpose()?;
+        // What only named receivers may read is for the owner of the file only.
+        let mode = if arguments.receiver_key.is_some() { PRIVATE } else { PUBLIC };
+        let file = arguments.out.as_deref().map(|path| Unfinished::new(path, mode)).transpose()?;
         Ok(Self {
             out: Stdout::lock(),
             file,
@@ -429,7 +431,7 @@ struct Unfinished {
 }
 
 impl Unfinished {
-    fn new(path: &Path) -> Result<Self, Failure> {
+    fn new(path: &Path, mode: u32) -> Result<Self, Failure> {
         if path.exists() {
             return Err(Failure::usage(format_args!(
                 "{} already exists; remove it or name another file",
@@ -437,7 +439,7 @@ impl Unfinished {
             )));
         }
         let fail = |error| Failure::file("write", path, &error);
-        let temporary = Temporary::create(path, PUBLIC).map_err(fail)?;
+        let temporary = Temporary::create(path, mode).map_err(fail)?;
         let out = BufWriter::new(temporary.file().map_err(fail)?);
         Ok(Self { path: path.to_owned(), temporary, out })
     }

@@ -665,7 +665,7 @@ fn a_mote_installs_the_firmware_that_a_sender_broadcasts_and_acknowledges_it() {
     site.done(&["key", "firmware", "version2.elf", "--ca", "keys/base.key.pem"]);
     let to = format!("{broker}/field");
     let sender = ["--key", "keys/ops.key.pem", "--cert", "ops.cert", "--to", &to];
-    let wait = ["--for", "mote2", "--wait-for", "100%", "--timeout", "180"];
+    let wait = ["--for", "mote2", "--wait-for", "100%", "--timeout", "600"];
     let send = |what: &[&str]| {
         let arguments = [&["broadcast", "send"], what, &sender, &wait].concat();
         let output = site.command(&arguments).output().unwrap();

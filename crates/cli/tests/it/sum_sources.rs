@@ -368,6 +368,28 @@ fn a_clock_that_is_set_back_gives_no_second_answer() {
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 53])]);
 }
 
+/// Finding C7 of the review: the guard is that of a backup, and the clock is set back.
+#[test]
+fn a_restored_device_whose_clock_is_set_back_gives_no_second_answer() {
+    const HOUR: u64 = 3_600_000;
+    let mut scene = Scene::new();
+    scene.receive(START, &[AVERAGE]);
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
+    // All that the device knows is lost, as with a backup of its state from before its first answer.
+    let fresh = Scene::new();
+    (scene.folder, scene.mote) = (fresh.folder, fresh.mote);
+    scene.answerer = answerer(&scene.roster, &scene.querier, &scene.clock);
+    // The querier has signed a schedule since then, as it does each hour.
+    scene.receive(START + HOUR, &[AVERAGE]);
+    scene.sense(100, 51);
+    assert_eq!(scene.answers(5010, true), []);
+    // With a right clock it answers.
+    scene.sense(HOUR + 100, 53);
+    let epoch = HOUR / 5000;
+    assert_eq!(scene.answers(HOUR + 5010, true), [(epoch, vec![1, 53])]);
+}
+
 #[test]
 fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     let mut scene = Scene::new();

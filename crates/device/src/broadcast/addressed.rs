@@ -51,6 +51,15 @@ impl OwnContent {
     }
 }
 
+/// A part of an address that was read: the blocks before `next`.
+pub(super) struct Reading {
+    chain: ChainRef,
+    next: u32,
+    reader: AddressReader,
+    /// The first message.
+    first: Vec<u8>,
+}
+
 impl Watcher<'_> {
     /// Returns what the address of a chain says, and why the watcher does not deliver the chain if
     /// that was not reported before. Returns `None` if the address is not verified completely.
@@ -88,9 +97,18 @@ impl Watcher<'_> {
         let id = outline.id;
         let is_own = |key: &&ReceiverKey| (key.network(), key.sender()) == (id.network, id.sender);
         let key = self.receipts.keys().iter().find(is_own);
-        let mut reader = AddressReader::new(outline);
-        let mut first = Vec::new();
-        'blocks: for block in 1..=verified {
+        if key.is_none() {
+            return Ok(Err(AddressError::NoReceiverKey));
+        }
+        // Go on after the blocks that were read before, so that a long address is read once.
+        let begun = self.reading.take_if(|begun| begun.chain == chain);
+        let Reading { next, mut reader, mut first, .. } = begun.unwrap_or_else(|| Reading {
+            chain,
+            next: 1,
+            reader: AddressReader::new(outline),
+            first: Vec::new(),
+        });
+        'blocks: for block in next..=verified {
             for index in 0..outline.in_block(block) {
                 let item = Item::Leaf { chain, block, index };
                 let leaf = self.archive.fetch(item, &mut self.leaf)?;
@@ -110,6 +128,8 @@ impl Watcher<'_> {
             }
         }
         if !reader.is_complete() {
+            let next = next.max(verified.saturating_add(1));
+            self.reading = Some(Reading { chain, next, reader, first });
             return Ok(Ok(None));
         }
         Ok(reader.open().and_then(|opened| {

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The name of a file if the chain's label contains no usable name.
@@ -42,6 +43,8 @@ pub fn file_name(label: &str) -> String {
 /// appears under its name only after all of it is on the disk. `key` distinguishes the unfinished
 /// files of different chains.
 ///
+/// The file has the mode `mode`.
+///
 /// # Errors
 /// The errors of the file system and of `fill`. After an error, a file whose name ends with `.part`
 /// may remain; the next call with the same `key` removes it.
@@ -49,13 +52,14 @@ pub fn save(
     folder: &Path,
     name: &str,
     key: &str,
+    mode: u32,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     remove_unfinished(folder, key)?;
     // Several processes may save files to the same folder.
     let part = folder.join(format!(".{key}.{}.part", std::process::id()));
-    let placed = write(&part, fill).and_then(|()| place(folder, name, &part));
+    let placed = write(&part, mode, fill).and_then(|()| place(folder, name, &part));
     let _ = fs::remove_file(&part);
     let path = placed?;
     moteseal_files::sync_folder(folder)?;
@@ -81,8 +85,14 @@ fn remove_unfinished(folder: &Path, key: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut out = BufWriter::new(OpenOptions::new().write(true).create_new(true).open(part)?);
+fn write(
+    part: &Path,
+    mode: u32,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    let mut out = BufWriter::new(options.open(part)?);
     fill(&mut out)?;
     out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
@@ -155,10 +165,12 @@ fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use moteseal_files::PUBLIC;
+
     use super::*;
 
     fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-        save(folder, name, "0011", |out| out.write_all(bytes))
+        save(folder, name, "0011", PUBLIC, |out| out.write_all(bytes))
     }
 
     #[test]
@@ -218,7 +230,7 @@ mod tests {
     #[test]
     fn an_unfinished_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let failed = save(folder.path(), "a", "0011", |out| {
+        let failed = save(folder.path(), "a", "0011", PUBLIC, |out| {
             out.write_all(b"half")?;
             Err(ErrorKind::Other.into())
         });

@@ -29,9 +29,10 @@ use moteseal_broadcast::{
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
+use moteseal_files::{PRIVATE, PUBLIC};
 use moteseal_store::{Archive, ArchiveError};
 
-use super::addressed::{Address, OwnContent};
+use super::addressed::{Address, OwnContent, Reading};
 use super::delivery::{Held, Watched};
 use super::image;
 use super::receipts::WatcherReceipts;
@@ -316,6 +317,8 @@ pub struct Watcher<'a> {
     pub(super) receipts: WatcherReceipts<'a>,
     /// What the addresses of chains say.
     pub(super) addresses: BTreeMap<ChainRef, Address>,
+    /// The address that was read last, if it is not complete.
+    pub(super) reading: Option<Reading>,
     /// Chains in the archive that could not be resumed, because the machine's clock may be wrong or
     /// because there was no room.
     unresumed: Vec<ChainRef>,
@@ -389,6 +392,7 @@ impl<'a> Watcher<'a> {
             held: BTreeMap::new(),
             receipts,
             addresses: BTreeMap::new(),
+            reading: None,
             unresumed,
             resumed_at: now.ms,
         };
@@ -606,28 +610,32 @@ impl<'a> Watcher<'a> {
         let mut verifier = Incoming::<{ MAX_PER_BLOCK as usize }>::new(&head)
             .map_err(|_| WatchError::Damaged(chain))?;
         let (archive, leaf, outline) = (&mut self.archive, &mut self.leaf, *head.outline());
-        let saved = image::save(folder, &image::file_name(label), &chain.to_string(), |out| {
-            for block in 1..=outline.blocks() {
-                for index in 0..outline.in_block(block) {
-                    let bytes = kept(archive, chain, (block, index), leaf)?;
-                    let damaged = || io::Error::other(WatchError::Damaged(chain));
-                    let message = match verifier.take(block, index, bytes) {
-                        Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => message,
-                        Ok(Taken::Repeated) | Err(_) => return Err(damaged()),
-                    };
-                    let Some(own) = own else {
-                        out.write_all(message)?;
-                        continue;
-                    };
-                    let number = outline.message(block, index);
-                    let read = own.read(number, message).map_err(|_| damaged())?;
-                    if let Some((_, content)) = read {
-                        out.write_all(&content)?;
+        let mode = if outline.is_addressed { PRIVATE } else { PUBLIC };
+        let saved =
+            image::save(folder, &image::file_name(label), &chain.to_string(), mode, |out| {
+                for block in 1..=outline.blocks() {
+                    for index in 0..outline.in_block(block) {
+                        let bytes = kept(archive, chain, (block, index), leaf)?;
+                        let damaged = || io::Error::other(WatchError::Damaged(chain));
+                        let message = match verifier.take(block, index, bytes) {
+                            Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => {
+                                message
+                            }
+                            Ok(Taken::Repeated) | Err(_) => return Err(damaged()),
+                        };
+                        let Some(own) = own else {
+                            out.write_all(message)?;
+                            continue;
+                        };
+                        let number = outline.message(block, index);
+                        let read = own.read(number, message).map_err(|_| damaged())?;
+                        if let Some((_, content)) = read {
+                            out.write_all(&content)?;
+                        }
                     }
                 }
-            }
-            Ok(())
-        });
+                Ok(())
+            });
         saved.map_err(|error| watch_error(error, folder))
     }
 
@@ -648,7 +656,7 @@ impl<'a> Watcher<'a> {
         let (archive, leaf) = (&mut self.archive, &mut self.leaf);
         let mut frame = vec![0; MAX_BROADCAST_FRAME];
         let name = format!("{}-{}.broadcast", outline.id.sender, outline.id.number);
-        let saved = image::save(folder, &name, &chain.to_string(), |out| {
+        let saved = image::save(folder, &name, &chain.to_string(), PUBLIC, |out| {
             let fetch = |block, index, room: &mut [u8]| {
                 kept(archive, chain, (block, index), room).map(<[u8]>::len)
             };

@@ -28,7 +28,7 @@ pub enum UpdateFileError {
     #[error("the image has {0} bytes; an image has 1 byte to 64 MiB")]
     BadImageSize(usize),
     /// The image does not state its board and version.
-    #[error("{0}; build the firmware with the feature `slots`")]
+    #[error("{0}; build the firmware for a board with slots (feature `slots`), with one tag")]
     Tag(ImageTagError),
     /// The manifest was not signed.
     #[error(

@@ -333,8 +333,9 @@ impl PortTask {
                 return self.sent(channel, sent);
             }
             Channel::Firmware => {
-                self.report(&body);
-                self.shared.metrics.passed(self.metrics(), channel, true);
+                if self.report(&body) {
+                    self.shared.metrics.passed(self.metrics(), channel, true);
+                }
                 return Ok(());
             }
             Channel::CoordinatorAnnouncement | Channel::SumsAnnouncement => {
@@ -359,18 +360,19 @@ impl PortTask {
         self.sent(channel, sent)
     }
 
-    /// Logs what the mote reports about its firmware. Nothing depends on it.
-    fn report(&mut self, body: &[u8]) {
+    /// Logs what the mote reports about its firmware. Nothing depends on it. Returns whether the
+    /// report has a known form.
+    fn report(&mut self, body: &[u8]) -> bool {
         let Ok(report) = UpdateReport::decode(body) else {
             self.refuse(
                 "Malformed",
                 "the mote sent a report about its firmware that has no known form",
             );
-            return;
+            return false;
         };
         let device = self.peer.map(|peer| peer.device.to_string()).unwrap_or_default();
         if !self.reports.allows(()) {
-            return;
+            return true;
         }
         match report {
             UpdateReport::Refused(version, error) => {
@@ -384,6 +386,7 @@ impl PortTask {
             }
             report => info!(port = self.address, device, %report, "firmware of the mote"),
         }
+        true
     }
 
     fn sent(

@@ -1,4 +1,4 @@
-//! The two frames of uTESLA: a packet and a disclosed key (spec/tesla.md, section 4).
+//! The two frames of uTESLA: a packet and a disclosed key .
 //!
 //! Anyone can send these frames; the [receiver](crate::tesla::receiver) verifies them.
 

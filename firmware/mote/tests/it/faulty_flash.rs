@@ -34,6 +34,8 @@ pub(crate) struct Simulated<const PAGE: usize = 4096> {
     /// The number of words and erasures so far.
     pub(crate) writes: Rc<Cell<u64>>,
     chance: Chance,
+    /// The offset of a word that cannot be programmed.
+    pub(crate) broken: Option<usize>,
 }
 
 impl Simulated {
@@ -49,6 +51,7 @@ impl<const PAGE: usize> Simulated<PAGE> {
             fuse: Rc::default(),
             writes: Rc::default(),
             chance: Chance(1),
+            broken: None,
         }
     }
 
@@ -65,6 +68,7 @@ impl<const PAGE: usize> Simulated<PAGE> {
             fuse: Rc::default(),
             writes: Rc::default(),
             chance: self.chance.clone(),
+            broken: self.broken,
         }
     }
 
@@ -115,6 +119,9 @@ impl<const PAGE: usize> Flash for Simulated<PAGE> {
 
     fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed> {
         assert_eq!(offset % 4, 0);
+        if self.broken == Some(offset) {
+            return Err(FlashFailed);
+        }
         self.write(|bytes, chance| {
             for (byte, to) in bytes[offset..].iter_mut().zip(word) {
                 *byte &= to | chance.next() as u8;

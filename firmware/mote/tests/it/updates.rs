@@ -563,6 +563,10 @@ fn goes_on_with_an_image_after_a_restart_and_after_another_command() {
     mote.settle(&frames, true);
     assert_eq!(mote.reports.last(), Some(&UpdateReport::Received(2)), "{:?}", mote.reports);
     assert_eq!(mote.receipts.len(), 2, "the command, and the whole image");
+    // The earlier number of the image's chain does not revive the command, also after a restart.
+    let gone_back = mote.gone_back;
+    mote.settle(&frames_of(&[&scene.certificate, &lamp]), true);
+    assert_eq!((mote.gone_back, mote.receipts.len()), (gone_back + 1, 2));
     mote.settle(&frames_of(&[&scene.certificate, &[install(12, 2)]]), true);
     assert_eq!(mote.running(), 2);
 }
@@ -586,6 +590,45 @@ fn a_later_image_replaces_one_that_waits_and_the_same_image_is_acknowledged_agai
     assert_eq!(mote.reports.last(), Some(&gone));
     mote.settle(&frames_of(&[&scene.certificate, &[install(14, 3)]]), true);
     assert_eq!(mote.running(), 3);
+}
+
+#[test]
+fn a_word_of_the_staging_slot_that_fails_drops_the_image_and_nothing_else() {
+    let scene = Scene::new(900, 1400);
+    let mut mote = Mote::<512>::new(8, scene.images.clone());
+    let broken = mote.slots.bytes.len() - 512;
+    mote.slots.broken = Some(broken);
+    let frames = frames_of(&[&scene.certificate, &scene.file]);
+    assert_eq!(mote.live(&frames, true), End::AllFrames);
+    let damaged = UpdateReport::Refused(2, UpdateError::ImageDamaged);
+    assert_eq!(mote.reports.last(), Some(&damaged));
+    // After a restart, the mote neither fails again nor asks for the chain, and obeys commands.
+    let lamp = [command(11, "led on", NOW - 60..NOW + 600)];
+    assert_eq!(
+        mote.live(&frames_of(&[&scene.certificate, &scene.file, &lamp]), true),
+        End::AllFrames
+    );
+    assert_eq!(mote.receipts.len(), 1, "the command");
+    // Without the fault, a new chain brings the image.
+    mote.slots.broken = None;
+    let again = chain(12, "b.firmware", &update_file(BOARD, 2, &scene.images[1].1));
+    mote.settle(&frames_of(&[&scene.certificate, &again]), true);
+    assert_eq!(mote.reports.last(), Some(&UpdateReport::Received(2)));
+}
+
+#[test]
+fn an_image_that_the_mote_has_does_not_end_the_reception_of_another_one() {
+    let mut scene = Scene::new(900, 1000);
+    scene.images.push((3, image(3, 800)));
+    let third = chain(12, "c.firmware", &update_file(BOARD, 3, &scene.images[2].1));
+    let mut mote = Mote::<512>::new(8, scene.images.clone());
+    mote.settle(&frames_of(&[&scene.certificate, &scene.file, &[install(11, 2)]]), true);
+    assert_eq!(mote.running(), 2);
+    // Version 3 is partly received when version 2 is sent to others.
+    let again = chain(13, "b.firmware", &update_file(BOARD, 2, &scene.images[1].1));
+    let parts = [&scene.certificate[..], &third[..3], &again, &third[..1], &third[2..]];
+    mote.settle(&frames_of(&parts), true);
+    assert_eq!(mote.reports.last(), Some(&UpdateReport::Received(3)), "{:?}", mote.reports);
 }
 
 #[test]

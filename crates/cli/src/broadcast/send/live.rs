@@ -65,10 +65,17 @@ pub(super) async fn send_live(
         let prepared = prepare(to.as_ref(), None, id, (label, &content), form)?;
         let chain = build(draft, &prepared.content, &mut hashes)?;
         let head = sign(&chain, &speaker.key)?;
+        let message = first_message(&prepared.content)?;
         if let Some(to) = &to {
+            if let Some(most) = arguments.message.filter(|most| message.len() > *most) {
+                return Err(Failure::usage(format_args!(
+                    "AddressTooLong: line {number} has {} bytes with its address, and --message permits {most}; name fewer receivers, or send a shorter line",
+                    message.len()
+                )));
+            }
             sender.address(chain.reference(), to.positions());
         }
-        sender.send_at_once(head, first_message(&prepared.content)?).await?;
+        sender.send_at_once(head, message).await?;
         let of_receivers = to.as_ref().map(|to| to.positions().len());
         report(&chain, (&content, of_receivers), label, less(sender.amount(), before))?;
     }

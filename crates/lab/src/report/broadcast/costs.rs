@@ -415,7 +415,7 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
                 COMMAND,
             )
             .paper(format!("bytes of RAM: {}", theirs.join(", ")))
-            .ours(format!("bytes of state, the chain alone: {}", ours.join(", ")))
+            .ours(format!("bytes of state, authentication alone: {}", ours.join(", ")))
             .why(BROADCAST.get("memory entry why"))
             .replacement(
                 BROADCAST

@@ -56,7 +56,7 @@ pub(crate) fn receive_frame<const R: usize, const P: usize, const B: usize>(
 }
 
 /// All keys of a chain in a table. The table is computed by a second implementation of
-/// spec/tesla.md.
+/// the scheme.
 pub(crate) struct Table {
     pub(crate) schedule: Schedule,
     pub(crate) keys: Vec<ChainKey>,

@@ -254,12 +254,19 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
 
     let (boot, without) = (flash_of("boot", "mps2-an385"), flash_of("mote", "mps2-an385"));
     let with = flash_of("mote", "mps2-an385,slots");
+    // The compiler orders functions by hashes of the checkout's path, which changes the flash of a
+    // whole firmware by a few bytes. These sizes are rounded up so that they hold in every folder.
     let mut part = Part::new("updates of the firmware");
     part.row("flash of the boot stage", "bytes", boot, None);
-    part.row("flash of the mote's firmware without slots", "bytes", without, None);
-    part.row("flash of the mote's firmware with slots", "bytes", with, None);
-    let together = boot + with - without;
-    part.row("flash of the boot stage and of the slots", "bytes", together, Some(UPDATE_FLASH));
+    part.row("flash of the mote's firmware without slots", "KiB", without.div_ceil(1024), None);
+    part.row("flash of the mote's firmware with slots", "KiB", with.div_ceil(1024), None);
+    let together = (boot + with - without).next_multiple_of(64);
+    part.row(
+        "flash of the boot stage and of the slots, at most",
+        "bytes",
+        together,
+        Some(UPDATE_FLASH),
+    );
     figures.add(part);
 
     let hashes = run("hashes", &inputs.text());

@@ -6,7 +6,7 @@ usage: tools/broadcast_netns.py [MOTESEAL]    (the moteseal binary; default targ
 
 Needs Linux with `ip` and user namespaces. Seven namespaces each have a link to this process, which acts as the
 medium: it delivers each frame to every other node, or loses it with the stated probability, independently for
-each receiver. The script sends 100 messages of 20 bytes, in blocks of one and of ten, at three loss rates. It
+each receiver. The script sends 100 messages of 20 bytes, in blocks of 1, 10 and 32, at three loss rates. It
 prints how many frames all nodes sent per message, by kind. It fails if a receiver does not have every message in
 order. `crates/lab/src/broadcast/hop.rs` simulates this setup ("Repair on one hop" in docs/broadcast); its counts
 contain fragments and repairs, but no requests.
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NODES = 7
 MESSAGES = 100
 LOSSES = (0.0, 0.1, 0.2)
-BLOCKS = (1, 10)
+BLOCKS = (1, 10, 32)
 ADDRESS = "udp://239.1.2.3:5000"
 LONGEST_SECONDS = 60
 KINDS = {32: "certificate", 33: "revocation", 34: "head", 35: "fragment", 36: "wanted", 37: "holds", 38: "single", 39: "repair"}

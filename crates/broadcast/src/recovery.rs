@@ -31,6 +31,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
 
 mod certificates;
+mod coded;
 mod early;
 pub(crate) mod meter;
 mod missed;
@@ -50,6 +51,7 @@ pub use settings::{LinkSet, MAX_BASES, MAX_LINKS, Meter, Now, Rate, Relay, Setti
 pub use store::{Item, MissedChain, Store};
 
 use crate::{MAX_HEAD, MAX_SENDER_CERTIFICATE};
+use coded::Wishes;
 use early::EarlyLeaves;
 use meter::{Bucket, Draws, Refusals, Waiting};
 use progress::{Ask, Pace, Progress, Tracked, Trickle};
@@ -292,6 +294,7 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     unknown: [Option<Unknown>; UNKNOWN],
     relays: Queue<RELAYS>,
     answers: Queue<ANSWERS>,
+    wishes: Wishes,
     recent: [Option<Recent>; RECENT],
     spared: [Option<Spared>; SPARED],
     spared_next: usize,
@@ -304,6 +307,7 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     certificate_meter: Bucket,
     request_meter: Bucket,
     answer_meter: Bucket,
+    repair_meter: Bucket,
     checks: Checks,
     receiver_keys: &'a [ReceiverKey],
     /// The number of authenticated requests that the node has sent.
@@ -327,6 +331,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             unknown: [None; UNKNOWN],
             relays: Queue::new(),
             answers: Queue::new(),
+            wishes: Wishes::new(),
             recent: [None; RECENT],
             spared: [None; SPARED],
             spared_next: 0,
@@ -338,6 +343,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             certificate_meter: Bucket::new(settings.meter.certificates),
             request_meter: Bucket::new(settings.meter.requests),
             answer_meter: Bucket::new(settings.meter.answers),
+            repair_meter: Bucket::new(settings.meter.answers),
             checks: Checks::default(),
             receiver_keys: &[],
             attempts: 0,
@@ -381,6 +387,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
                 self.receive_wanted(link, chain, block, wanted);
                 Ok(Event::Nothing)
             }
+            BroadcastFrame::Repair { chain, block, mask, lengths, bytes } if S::REPAIRS => {
+                self.receive_repair(link, (chain, block), mask, lengths, bytes, store)
+            }
             BroadcastFrame::Holds { chain, block, index } => {
                 self.receive_holds(link, chain, block, index);
                 Ok(Event::Nothing)
@@ -423,8 +432,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     #[must_use]
     pub fn is_settled(&self, chain: ChainRef) -> bool {
         let is_planned = |planned: &Planned| planned.piece.chain() == Some(chain);
-        let pause =
-            u64::from(self.settings.timing.request_ms) + u64::from(self.settings.timing.reply_ms);
+        let pause = u64::from(self.settings.timing.request_ms)
+            + u64::from(self.settings.timing.answer_ms());
         !self.relays.iter().chain(self.answers.iter()).any(is_planned)
             && self
                 .tracked(chain)

@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use broadcasting::{GROUP, Network, image, text};
+use moteseal_broadcast::recovery::Timing;
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_lab::broadcast::hop::simulated;
 use moteseal_lab::chance::{Average, Seed};
@@ -236,10 +237,13 @@ fn sent_per_message(loss: f64, per_block: u8, run: u64) -> f64 {
 #[test]
 fn a_simulated_hop_needs_as_many_frames_as_real_udp() {
     let _alone = HOP.lock().unwrap_or_else(PoisonError::into_inner);
-    for (loss, per_block) in [(0.1, 1), (0.2, 10)] {
+    for (loss, per_block) in [(0.1, 1), (0.2, 10), (0.1, 32)] {
         let run = |seed| {
             let seed = Seed::default().derive("hop", seed);
-            simulated(loss, per_block, seed).unwrap().expect("every receiver has every message")
+            let gather_ms = Timing::LAN.gather_ms;
+            simulated(loss, per_block, gather_ms, seed)
+                .unwrap()
+                .expect("every receiver has every message")
         };
         let simulated: Average = (0..10).map(run).collect();
         let real: Average = (1..=2).map(|run| sent_per_message(loss, per_block, run)).collect();

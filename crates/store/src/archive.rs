@@ -448,6 +448,7 @@ impl Archive {
 
 impl Store for Archive {
     type Error = ArchiveError;
+    const REPAIRS: bool = true;
 
     fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), ArchiveError> {
         if self.is_kept(item, bytes)? {

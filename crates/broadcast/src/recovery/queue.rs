@@ -1,6 +1,7 @@
 //! The queues of planned relays and answers, each with its due time. Queues are arrays of fixed
 //! size. An entry that does not fit is dropped; another node that lacks the item requests it again.
 
+use crate::recovery::send::place_of;
 use crate::recovery::settings::LinkSet;
 use crate::recovery::store::Item;
 use crate::{ChainRef, KeyId};
@@ -61,6 +62,24 @@ impl Piece {
         }
     }
 
+    /// Returns the chain, block and bits that identify the piece in the tables of answers.
+    pub(super) const fn place(&self) -> Option<(ChainRef, u32, u64)> {
+        match *self {
+            Self::Leaves { chain, block, bits } => Some((chain, block, bits)),
+            piece => place_of(piece.next()),
+        }
+    }
+
+    /// Returns the part of the piece that is sent first.
+    pub(super) const fn first(self) -> Self {
+        match self {
+            Self::Leaves { chain, block, bits } => {
+                Self::Leaves { chain, block, bits: bits & bits.wrapping_neg() }
+            }
+            piece => piece,
+        }
+    }
+
     /// Removes `item` and returns whether anything is left.
     fn remove(&mut self, item: Item) -> bool {
         match (self, item) {
@@ -71,6 +90,17 @@ impl Piece {
                 *bits != 0
             }
             (piece, item) => piece.next() != item,
+        }
+    }
+
+    /// Removes another piece, which is a part of this one, and returns whether anything is left.
+    const fn remove_all(&mut self, sent: Self) -> bool {
+        match (self, sent) {
+            (Self::Leaves { bits, .. }, Self::Leaves { bits: sent, .. }) => {
+                *bits &= !sent;
+                *bits != 0
+            }
+            _ => false,
         }
     }
 
@@ -191,9 +221,9 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Removes an item that was sent or cannot be sent. The other items of the same entry are then
-    /// due at `again`.
-    pub(super) fn mark_sent(&mut self, planned: &Planned, item: Item, again: u64) {
+    /// Removes what was sent or cannot be sent. The other items of the same entry are then due at
+    /// `again`.
+    pub(super) fn mark_sent(&mut self, planned: &Planned, sent: Piece, again: u64) {
         let same = |other: &Planned| {
             other.piece == planned.piece
                 && other.links == planned.links
@@ -206,9 +236,16 @@ impl<const N: usize> Queue<N> {
         if let Some(place) = found {
             *place = place.take().and_then(|(mut planned, order)| {
                 planned.due = again;
-                planned.piece.remove(item).then_some((planned, order))
+                planned.piece.remove_all(sent).then_some((planned, order))
             });
         }
+    }
+
+    /// Returns whether leaves of a block are in the queue.
+    pub(super) fn has_leaves(&self, chain: ChainRef, block: u32) -> bool {
+        self.iter().any(|planned| {
+            matches!(planned.piece, Piece::Leaves { chain: of, block: at, .. } if (of, at) == (chain, block))
+        })
     }
 
     pub(super) fn has(&self, item: Item) -> bool {

@@ -3,7 +3,7 @@
 //! at random ([`Waiting`]). Nothing is stored or relayed before it is verified.
 
 use crate::recovery::missed::Known;
-use crate::recovery::progress::every;
+use crate::recovery::progress::{Coded, every};
 use crate::recovery::send::place_of;
 use crate::recovery::*;
 use crate::{Claim, Head, HeadError, LeafError, SenderCertificate, Taken};
@@ -244,6 +244,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             since: self.clock,
             newest_on: None,
             asked: 0,
+            coded: Coded::NONE,
         };
         if let Some(slot) = self.chains.get_mut(slot) {
             *slot = Some(tracked);
@@ -487,6 +488,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             tracked.ask.yield_once(clock, &pace, &mut self.draws);
         }
         let bits = wanted & tracked.held(block);
+        let is_alone = tracked.outline.in_block(block) == 1;
+        if bits != 0 && !is_alone {
+            self.note_wish(chain, block, wanted);
+        }
         if bits != 0
             && self.plan_answer(Piece::Leaves { chain, block, bits }, link)
             && let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut)
@@ -575,7 +580,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         };
         let is_something = !matches!(piece, Piece::Leaves { bits: 0, .. });
         if is_something {
-            let due = self.within(self.settings.timing.reply_ms);
+            let gather_ms = match piece {
+                Piece::Leaves { .. } => self.settings.timing.gather_ms,
+                _ => 0,
+            };
+            let due =
+                self.within(self.settings.timing.reply_ms).saturating_add(u64::from(gather_ms));
             // If a node repeats a request for items that other nodes have sent, it did not receive
             // them, so this node must send them.
             let is_firm = self.was_spared(piece);
@@ -611,13 +621,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Returns whether this node withheld a part of the piece when it was last requested, and
     /// clears that record.
     fn was_spared(&mut self, piece: Piece) -> bool {
-        let (chain, block, bits) = match piece {
-            Piece::Leaves { chain, block, bits } => (chain, block, bits),
-            piece => match place_of(piece.next()) {
-                Some(place) => place,
-                None => return false,
-            },
-        };
+        let Some((chain, block, bits)) = piece.place() else { return false };
         let found = self.spared.iter_mut().find(|place| {
             place.is_some_and(|spared| {
                 (spared.chain, spared.block) == (chain, block) && spared.bits & bits != 0

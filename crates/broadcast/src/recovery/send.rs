@@ -109,8 +109,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ) -> Result<Option<Transmit>, S::Error> {
         let planned = if answers { self.answers.first() } else { self.relays.first() };
         let Some(planned) = planned else { return Ok(None) };
-        let item = planned.piece.next();
-        if answers && !self.note_recent(item) {
+        let mut sent = planned.piece.first();
+        if let (true, true, Piece::Leaves { chain, block, bits }) =
+            (answers, S::REPAIRS, planned.piece)
+        {
+            sent = Piece::Leaves { chain, block, bits: self.choose_leaves(chain, block, bits) };
+        }
+        if answers && !self.note_recent(sent) {
             // The table of recent answers is full. Postpone this answer until an entry is free.
             let later =
                 self.clock.saturating_add(u64::from(self.settings.timing.hold_off_ms.max(1)));
@@ -120,12 +125,29 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if answers && !self.answer_meter.take(self.clock) {
             return Ok(None);
         }
-        let (length, is_single) = self.write_item(item, store, out)?;
+        let mut repair = None;
+        if let Piece::Leaves { chain, block, bits } = sent
+            && S::REPAIRS
+            && !bits.is_power_of_two()
+        {
+            repair = Self::write_repair((chain, block), bits, store, out)?;
+            if repair.is_none() {
+                sent = sent.first();
+            }
+        }
+        let item = sent.next();
+        let (length, is_single) = match repair {
+            Some(length) => (Some(length), false),
+            None => self.write_item(item, store, out)?,
+        };
         let again = if answers { self.within(self.settings.timing.reply_ms) } else { self.clock };
         if answers {
-            self.answers.mark_sent(&planned, item, again);
+            self.answers.mark_sent(&planned, sent, again);
+            if let (true, Piece::Leaves { chain, block, bits }) = (S::REPAIRS, sent) {
+                self.note_leaves_sent(chain, block, bits);
+            }
         } else {
-            self.relays.mark_sent(&planned, item, again);
+            self.relays.mark_sent(&planned, sent, again);
         }
         if let (true, Item::Head(chain)) = (is_single, item) {
             let leaf = Item::Leaf { chain, block: 1, index: 0 };
@@ -230,10 +252,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         )
     }
 
-    /// Records that an item is sent as an answer. Returns false if the table of recent answers has
-    /// no room for the record; the item must then not be sent yet.
-    fn note_recent(&mut self, item: Item) -> bool {
-        let Some((chain, block, bit)) = place_of(item) else { return true };
+    /// Records that items are sent as an answer. Returns false if the table of recent answers has no
+    /// room for the record; the items must then not be sent yet.
+    fn note_recent(&mut self, sent: Piece) -> bool {
+        let Some((chain, block, bits)) = sent.place() else { return true };
         let (clock, hold_off) = (self.clock, u64::from(self.settings.timing.hold_off_ms));
         let mut free = None;
         for (at, place) in self.recent.iter_mut().enumerate() {
@@ -241,14 +263,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if let Some(recent) = place
                 && (recent.chain, recent.block) == (chain, block)
             {
-                recent.bits |= bit;
+                recent.bits |= bits;
                 return true;
             }
             free = free.or(place.is_none().then_some(at));
         }
         let free = free.and_then(|at| self.recent.get_mut(at));
         free.is_some_and(|free| {
-            *free = Some(Recent { chain, block, bits: bit, before: 0, since: clock });
+            *free = Some(Recent { chain, block, bits, before: 0, since: clock });
             true
         })
     }

@@ -100,9 +100,19 @@ pub struct Timing {
     /// answers by neighbours that did not receive the first answer. An attacker cannot cause the
     /// pause, because only the chain's sender can create a new leaf. 0 for none.
     pub leave_ms: u32,
+    /// For how long a node collects requests for leaves of a block before it answers them. The
+    /// answers are then repairs: the exclusive or of leaves that different nodes lack. 0 for answers
+    /// with single leaves. Only a node whose store permits repairs
+    /// ([`Store::REPAIRS`](super::Store::REPAIRS)) sends them.
+    pub gather_ms: u32,
 }
 
 impl Timing {
+    /// Returns the longest time from a request to the first frame that answers it.
+    pub(super) const fn answer_ms(&self) -> u32 {
+        self.gather_ms.saturating_add(self.reply_ms)
+    }
+
     /// Timing for radios. The random delays are the paper's two seconds. The quiet time is longer
     /// than the gaps of a sender that sends a message every five seconds. Neighbours answer at any
     /// time, because the sender may be out of range.
@@ -114,6 +124,7 @@ impl Timing {
         quiet_ms: 30_000,
         advertise_ms: (15_000, 480_000),
         leave_ms: 0,
+        gather_ms: 0,
     };
     /// Timing for local networks of machines with an operating system. The hold-off ends before a
     /// node repeats its request, so a lost answer is sent again.
@@ -125,6 +136,7 @@ impl Timing {
         quiet_ms: 500,
         advertise_ms: (1_000, 64_000),
         leave_ms: 1_000,
+        gather_ms: 8,
     };
 }
 
@@ -146,7 +158,7 @@ pub struct Meter {
     pub certificates: Rate,
     /// How often the node sends a request or advertisement.
     pub requests: Rate,
-    /// How often the node sends a frame as an answer.
+    /// How often the node sends a frame as an answer, and how often it computes a leaf from a repair.
     pub answers: Rate,
 }
 

@@ -101,6 +101,7 @@ fn copy<'b>(bytes: &[u8], out: &'b mut [u8]) -> Option<&'b [u8]> {
 
 impl Store for OwnChains<'_> {
     type Error = SendError;
+    const REPAIRS: bool = true;
 
     /// Does nothing. The sender adds its chains before its node knows of them, and the node does
     /// not follow the chains of other senders.

@@ -174,10 +174,24 @@ pub const fn settings(authority: &Authority, repeating: Repeating) -> Settings<'
 /// # Errors
 /// [`NoChain`].
 pub fn run(per_block: u8, repeating: Repeating, loss: f64, seed: Seed) -> Result<Outcome, NoChain> {
+    run_with(per_block, repeating, Timing::RADIO, loss, seed)
+}
+
+/// Like [`run`], with another timing of all nodes.
+///
+/// # Errors
+/// [`NoChain`].
+pub fn run_with(
+    per_block: u8,
+    repeating: Repeating,
+    timing: Timing,
+    loss: f64,
+    seed: Seed,
+) -> Result<Outcome, NoChain> {
     let authority = Authority::new(Algorithm::Ed25519, 1).map_err(NoChain::Key)?;
     let speech = speech(&authority, 1, MESSAGES, per_block, seed)?;
-    let mut radio =
-        Testbed::new(&[settings(&authority, repeating); NODES], LINKS, Air::losing(loss), seed);
+    let node = Settings { timing, ..settings(&authority, repeating) };
+    let mut radio = Testbed::new(&[node; NODES], LINKS, Air::losing(loss), seed);
     radio.start_all();
     radio.send_at(0, 0, &speech, &arrivals(MESSAGES, &mut seed.draws()));
     let (mut watch, mut complete_ms) = (Watch::default(), None);

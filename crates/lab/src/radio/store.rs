@@ -34,6 +34,7 @@ impl MapStore {
 
 impl Store for MapStore {
     type Error = Infallible;
+    const REPAIRS: bool = true;
 
     fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Infallible> {
         self.items.insert(item, bytes.to_vec());

@@ -2,6 +2,7 @@
 //! across reboots and failures of its store.
 use std::collections::BTreeSet;
 
+use crate::failing::Failing;
 use crate::receiver::{
     RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, sender,
     sent_until, settings, test_messages,
@@ -10,7 +11,7 @@ use moteseal_broadcast::recovery::{
     Event, Item, Node, Now, Purpose, RefusedBroadcast, Store, Timing,
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
-use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, MAX_LEAF, Revoked};
+use moteseal_broadcast::{ChainNumber, MAX_LEAF, Revoked};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{MapStore, SignedChain, messages};
 
@@ -345,98 +346,6 @@ fn a_chain_whose_head_was_stored_just_before_a_power_failure_continues_and_canno
         ),
         "ChainGoesBack"
     );
-}
-
-/// A store in which one call fails.
-#[derive(Default)]
-struct Failing {
-    inner: MapStore,
-    /// The number of calls that succeed before one fails; `None` if no further call fails.
-    left: Option<usize>,
-}
-
-impl Failing {
-    fn count_call(&mut self) -> Result<(), &'static str> {
-        match &mut self.left {
-            Some(0) => {
-                self.left = None;
-                Err("no power")
-            }
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-impl Store for Failing {
-    type Error = &'static str;
-
-    fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Self::Error> {
-        self.count_call()?;
-        let Ok(()) = self.inner.keep(item, bytes);
-        Ok(())
-    }
-
-    fn fetch<'b>(
-        &mut self,
-        item: Item,
-        out: &'b mut [u8],
-    ) -> Result<Option<&'b [u8]>, Self::Error> {
-        self.count_call()?;
-        let Ok(found) = self.inner.fetch(item, out);
-        Ok(found)
-    }
-
-    fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, Self::Error> {
-        self.count_call()?;
-        let Ok(is_kept) = self.inner.is_kept(item, bytes);
-        Ok(is_kept)
-    }
-
-    fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), Self::Error> {
-        self.count_call()?;
-        let Ok(()) = self.inner.forget_block(chain, block);
-        Ok(())
-    }
-
-    fn forget(&mut self, chain: ChainRef) -> Result<(), Self::Error> {
-        self.count_call()?;
-        let Ok(()) = self.inner.forget(chain);
-        Ok(())
-    }
-
-    fn retire(&mut self, chain: ChainRef) -> Result<(), Self::Error> {
-        self.count_call()?;
-        let Ok(()) = self.inner.retire(chain);
-        Ok(())
-    }
-
-    fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Self::Error> {
-        self.count_call()?;
-        let Ok(()) = self.inner.raise(key, number);
-        Ok(())
-    }
-
-    fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Self::Error> {
-        self.count_call()?;
-        let Ok(floor) = self.inner.floor(key);
-        Ok(floor)
-    }
-
-    fn revoke(&mut self, base: u8, revoked: &Revoked) -> Result<(), Self::Error> {
-        self.count_call()?;
-        let Ok(()) = self.inner.revoke(base, revoked);
-        Ok(())
-    }
-
-    fn revoked(&mut self, base: u8) -> Result<Revoked, Self::Error> {
-        self.count_call()?;
-        let Ok(revoked) = self.inner.revoked(base);
-        Ok(revoked)
-    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 
+use moteseal_broadcast::recovery::Timing;
 use serde::Serialize;
 
 use super::super::page::{Entry, Shown};
@@ -453,16 +454,21 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
 
 /// Returns a table of the simulated hop that is compared with real UDP.
 fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
-    let mut table = Table::new(["loss", "messages per block", "the simulator"]);
-    for (loss, per_block) in [(0.0, 1), (0.1, 1), (0.2, 1), (0.0, 10), (0.1, 10), (0.2, 10)] {
-        let mut simulated = Average::default();
-        for run in 0..effort.runs {
-            let sent = hop::simulated(loss, per_block, seed.derive("hop", run))
-                .map_err(ReportError::Chain)?;
-            sent.into_iter().for_each(|sent| simulated.add(sent));
-        }
-        let of = format!("{:.2} ± {:.2}", simulated.mean(), simulated.deviation());
-        table.row([percent(loss), per_block.to_string(), of]);
+    let mut table = Table::new(["loss", "messages per block", "single leaves", "repairs"]);
+    for (loss, per_block) in
+        [(0.0, 1), (0.1, 1), (0.2, 1), (0.0, 10), (0.1, 10), (0.2, 10), (0.1, 32), (0.2, 32)]
+    {
+        let cell = |gather_ms| -> Result<String, ReportError> {
+            let mut simulated = Average::default();
+            for run in 0..effort.runs {
+                let sent = hop::simulated(loss, per_block, gather_ms, seed.derive("hop", run))
+                    .map_err(ReportError::Chain)?;
+                sent.into_iter().for_each(|sent| simulated.add(sent));
+            }
+            Ok(format!("{:.2} ± {:.2}", simulated.mean(), simulated.deviation()))
+        };
+        let (single, repairs) = (cell(0)?, cell(Timing::LAN.gather_ms)?);
+        table.row([percent(loss), per_block.to_string(), single, repairs]);
     }
     Ok(format!("\n{}", BROADCAST.fill("real udp", &[("table", &table.markdown())])))
 }

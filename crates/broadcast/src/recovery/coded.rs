@@ -1,0 +1,356 @@
+//! Coded repair (spec/broadcast.md, section 5.3): one frame has the exclusive or of several leaves,
+//! and serves several receivers that lack different leaves.
+//!
+//! A node collects requests for a block for [`Timing::gather_ms`]. It then chooses the leaves of a
+//! repair so that no request names more than one of them: everyone who made a request can compute
+//! the leaf that it lacks. A node that made no request because another one had requested all that it
+//! lacks can do so, too. Requests are not verified. A forged request only makes repairs have fewer
+//! leaves.
+//!
+//! A receiver that cannot use a repair requests the leaf again. A leaf that was in two repairs is
+//! sent alone the next time, and so is now and then any leaf.
+
+use crate::recovery::progress::every;
+use crate::recovery::receive::refused;
+use crate::recovery::*;
+use crate::{MAX_LEAF, MAX_PER_BLOCK};
+
+/// The maximum number of requests that a node collects.
+const WISHES: usize = 8;
+/// One of this many answers is sent without coding. Receivers that cannot use repairs therefore make
+/// progress, even if forged requests make the node forget which leaves it has coded.
+const PLAIN: u32 = 16;
+
+/// The leaves of a block that one request names.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    chain: ChainRef,
+    block: u32,
+    bits: u64,
+}
+
+/// The requests that a node has collected.
+#[derive(Clone, Debug)]
+pub(super) struct Wishes {
+    wishes: [Option<Wish>; WISHES],
+    /// The place that is used next if all are in use by other blocks.
+    next: usize,
+}
+
+impl Wishes {
+    pub(super) const fn new() -> Self {
+        Self { wishes: [None; WISHES], next: 0 }
+    }
+
+    fn of(&self, chain: ChainRef, block: u32) -> impl Iterator<Item = u64> {
+        self.wishes
+            .iter()
+            .flatten()
+            .filter(move |wish| (wish.chain, wish.block) == (chain, block))
+            .map(|wish| wish.bits)
+    }
+
+    fn drop_if(&mut self, mut ends: impl FnMut(&Wish) -> bool) {
+        self.wishes.iter_mut().for_each(|wish| _ = wish.take_if(|wish| ends(wish)));
+    }
+
+    /// Adds a request. Two requests become one if the first names all that the second names, or if
+    /// there is no place left: the repairs for both then have fewer leaves.
+    fn add(&mut self, chain: ChainRef, block: u32, bits: u64) {
+        let alike = |wish: &Wish| (wish.bits & bits).count_ones();
+        let covers = |wish: &Wish| {
+            let both = wish.bits & bits;
+            both == wish.bits || both == bits
+        };
+        let is_full = self.wishes.iter().all(Option::is_some);
+        let same = self
+            .wishes
+            .iter_mut()
+            .flatten()
+            .filter(|wish| (wish.chain, wish.block) == (chain, block))
+            .filter(|wish| is_full || covers(wish))
+            .max_by_key(|wish| alike(wish));
+        if let Some(wish) = same {
+            wish.bits |= bits;
+            return;
+        }
+        let free = self.wishes.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.next % WISHES);
+        self.next = place + 1;
+        if let Some(place) = self.wishes.get_mut(place) {
+            *place = Some(Wish { chain, block, bits });
+        }
+    }
+
+    /// Chooses leaves among `bits` so that no request names more than one of them. The first one is
+    /// the leaf that most requests name; the others are not in `alone`.
+    fn choose(&self, chain: ChainRef, block: u32, bits: u64, alone: u64) -> u64 {
+        let most_wanted = |bits: u64| {
+            let named = |bit: u64| self.of(chain, block).filter(|wish| wish & bit != 0).count();
+            (0..64)
+                .map(|index| 1 << index)
+                .filter(|bit| bits & bit != 0)
+                .rev()
+                .max_by_key(|bit| named(*bit))
+        };
+        let Some(first) = most_wanted(bits) else { return 0 };
+        let is_named = |bits: u64| self.of(chain, block).any(|wish| wish & bits != 0);
+        let mut mask = first;
+        if first & alone != 0 || !is_named(first) {
+            return mask;
+        }
+        let mut left = bits & !alone & !first;
+        while let Some(bit) = most_wanted(left) {
+            left &= !bit;
+            if is_named(bit)
+                && self.of(chain, block).all(|wish| (wish & (mask | bit)).count_ones() <= 1)
+            {
+                mask |= bit;
+            }
+        }
+        mask
+    }
+
+    /// Records that leaves were sent.
+    fn sent(&mut self, chain: ChainRef, block: u32, mask: u64) {
+        for wish in self.wishes.iter_mut().flatten() {
+            if (wish.chain, wish.block) == (chain, block) {
+                wish.bits &= !mask;
+            }
+        }
+        self.drop_if(|wish| wish.bits == 0);
+    }
+}
+
+/// The exclusive or of several leaves, in a buffer.
+struct Combined {
+    /// The exclusive or of the leaves' lengths.
+    lengths: usize,
+    /// The length of the longest leaf.
+    longest: usize,
+}
+
+/// Adds the leaves of `mask` to `sum` by exclusive or. Returns `None` if the store lacks one of
+/// them.
+#[inline(never)]
+fn combine<S: Store>(
+    store: &mut S,
+    (chain, block): (ChainRef, u32),
+    mask: u64,
+    sum: &mut [u8; MAX_LEAF],
+) -> Result<Option<Combined>, S::Error> {
+    let mut combined = Combined { lengths: 0, longest: 0 };
+    let mut buffer = [0; MAX_LEAF];
+    for index in (0..MAX_PER_BLOCK).filter(|index| mask >> index & 1 == 1) {
+        let Some(leaf) = store.fetch(Item::Leaf { chain, block, index }, &mut buffer)? else {
+            return Ok(None);
+        };
+        sum.iter_mut().zip(leaf).for_each(|(sum, byte)| *sum ^= byte);
+        combined.lengths ^= leaf.len();
+        combined.longest = combined.longest.max(leaf.len());
+    }
+    Ok(Some(combined))
+}
+
+impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
+    /// Collects a request, if the node codes repairs and an answer to it can be coded.
+    pub(super) fn note_wish(&mut self, chain: ChainRef, block: u32, wanted: u64) {
+        if self.settings.timing.gather_ms == 0 {
+            return;
+        }
+        let answers = &self.answers;
+        // Requests that were answered, by this node or by another one, no longer count.
+        self.wishes.drop_if(|wish| !answers.has_leaves(wish.chain, wish.block));
+        self.wishes.add(chain, block, wanted);
+    }
+
+    /// Returns the leaves of an answer that are sent in one frame.
+    pub(super) fn choose_leaves(&mut self, chain: ChainRef, block: u32, bits: u64) -> u64 {
+        let first = bits & bits.wrapping_neg();
+        if self.settings.timing.gather_ms == 0 {
+            return first;
+        }
+        let is_plain = self.draws.below(PLAIN) == 0;
+        let coded = self.tracked(chain).map_or(0, |tracked| tracked.coded.twice(block));
+        let alone = if is_plain { u64::MAX } else { coded };
+        self.wishes.choose(chain, block, bits, alone)
+    }
+
+    /// Records that leaves were sent in one frame.
+    pub(super) fn note_leaves_sent(&mut self, chain: ChainRef, block: u32, mask: u64) {
+        self.wishes.sent(chain, block, mask);
+        if let Some(tracked) = self.chains.iter_mut().flatten().find(|of| of.reference == chain) {
+            tracked.coded.sent(block, mask);
+        }
+    }
+
+    /// Writes a repair and returns its length; `None` if the store lacks one of the leaves, or the
+    /// frame does not fit.
+    #[inline(never)]
+    pub(super) fn write_repair<S: Store>(
+        (chain, block): (ChainRef, u32),
+        mask: u64,
+        store: &mut S,
+        out: &mut [u8],
+    ) -> Result<Option<usize>, S::Error> {
+        let mut sum = [0; MAX_LEAF];
+        let Some(combined) = combine(store, (chain, block), mask, &mut sum)? else {
+            return Ok(None);
+        };
+        let (Ok(lengths), Some(bytes)) =
+            (u16::try_from(combined.lengths), sum.get(..combined.longest))
+        else {
+            return Ok(None);
+        };
+        let frame = BroadcastFrame::Repair { chain, block, mask, lengths, bytes };
+        let sent = send::transmit(&frame, LinkSet::NONE, Purpose::Answer, out);
+        Ok(sent.map(|sent| sent.length))
+    }
+
+    /// Processes a repair: computes the leaf that the node lacks, and processes it like one that
+    /// was received. A repair of leaves that the node has counts as a copy of each of them.
+    #[inline(never)]
+    pub(super) fn receive_repair<S: Store>(
+        &mut self,
+        link: u8,
+        (chain, block): (ChainRef, u32),
+        mask: u64,
+        lengths: u16,
+        bytes: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let Some(slot) = self.slot(chain) else {
+            self.note_unknown(chain, WANTS_HEAD, link);
+            return Ok(refused(RefusedBroadcast::UnknownChain));
+        };
+        let (pace, clock) = (self.pace(), self.clock);
+        let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(Event::Nothing);
+        };
+        if mask & !every(tracked.outline.in_block(block)) != 0 {
+            return Ok(refused(RefusedBroadcast::ForgedLeaf));
+        }
+        let lacks = mask & !tracked.held(block);
+        let is_planned = |index: u8| {
+            let item = Item::Leaf { chain, block, index };
+            mask >> index & 1 == 1 && (self.answers.has(item) || self.relays.has(item))
+        };
+        match lacks.count_ones() {
+            0 if !(0..MAX_PER_BLOCK).any(is_planned) => return Ok(Event::Nothing),
+            0 | 1 => {}
+            _ => {
+                // The sender of the repair has the block, and therefore the blocks before it.
+                tracked.hint(block.saturating_sub(1), clock, &pace, &mut self.draws);
+                return Ok(Event::Nothing);
+            }
+        }
+        let mut sum = [0; MAX_LEAF];
+        let Some(start) = sum.get_mut(..bytes.len()) else {
+            return Ok(refused(RefusedBroadcast::ForgedLeaf));
+        };
+        start.copy_from_slice(bytes);
+        // Reading many leaves is more work than a frame of unknown origin may cause at any rate.
+        if !self.repair_meter.take(clock) {
+            return Ok(Event::Nothing);
+        }
+        let Some(others) = combine(store, (chain, block), mask & !lacks, &mut sum)? else {
+            return Ok(Event::Nothing);
+        };
+        let length = usize::from(lengths) ^ others.lengths;
+        let (Some(leaf), Some(rest)) = (sum.get(..length), sum.get(length..)) else {
+            return Ok(refused(RefusedBroadcast::ForgedLeaf));
+        };
+        if rest.iter().any(|byte| *byte != 0) {
+            return Ok(refused(RefusedBroadcast::ForgedLeaf));
+        }
+        if lacks != 0 {
+            let index = u8::try_from(lacks.trailing_zeros()).unwrap_or(u8::MAX);
+            return self.receive_leaf(link, chain, block, index, leaf, store);
+        }
+        if length == 0 {
+            for index in (0..MAX_PER_BLOCK).filter(|index| mask >> index & 1 == 1) {
+                self.note_duplicate(Item::Leaf { chain, block, index }, link);
+            }
+        }
+        Ok(Event::Nothing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHAIN: ChainRef = ChainRef([1; 8]);
+    const OTHER: ChainRef = ChainRef([2; 8]);
+
+    /// Sends answers until nothing is left. Returns how many frames were sent.
+    fn answer(wishes: &mut Wishes, requests: &[u64], alone: u64) -> u32 {
+        let mut left = requests.iter().fold(0, |all, bits| all | bits);
+        let mut lacks = requests.to_vec();
+        let mut frames = 0;
+        while left != 0 {
+            let mask = wishes.choose(CHAIN, 1, left, alone);
+            assert!(mask != 0 && mask & !left == 0, "{mask:b} of {left:b}");
+            assert!(mask & alone == 0 || mask.is_power_of_two(), "{mask:b} with {alone:b}");
+            for lacks in &mut lacks {
+                assert!((*lacks & mask).count_ones() <= 1, "{mask:b} for {lacks:b}");
+                *lacks &= !mask;
+            }
+            wishes.sent(CHAIN, 1, mask);
+            left &= !mask;
+            frames += 1;
+        }
+        frames
+    }
+
+    #[test]
+    fn every_receiver_can_compute_every_leaf_that_it_lacks() {
+        let mut draws = Draws::new(3);
+        for round in 0..2_000 {
+            let requests: std::vec::Vec<u64> = (0..1 + draws.below(12))
+                .map(|_| {
+                    let mut draw = || {
+                        u64::from(draws.below(u32::MAX)) << 32 | u64::from(draws.below(u32::MAX))
+                    };
+                    let bits = draw() & draw() & draw();
+                    if round % 2 == 0 { bits & 0xff } else { bits }
+                })
+                .filter(|bits| *bits != 0)
+                .collect();
+            let alone = if round % 3 == 0 { 0x0f0f } else { 0 };
+            let mut wishes = Wishes::new();
+            wishes.add(OTHER, 1, u64::MAX);
+            for bits in &requests {
+                wishes.add(CHAIN, 1, *bits);
+            }
+            answer(&mut wishes, &requests, alone);
+            assert_eq!(wishes.of(CHAIN, 1).count(), 0);
+        }
+    }
+
+    #[test]
+    fn chooses_few_repairs() {
+        let count = |requests: &[u64]| {
+            let mut wishes = Wishes::new();
+            requests.iter().for_each(|bits| wishes.add(CHAIN, 1, *bits));
+            answer(&mut wishes, requests, 0)
+        };
+        assert_eq!(count(&[0b1, 0b10, 0b100, 0b1000]), 1);
+        assert_eq!(count(&[0b11, 0b110]), 2);
+        assert_eq!(count(&[0b111, 0b10, 0b111_000]), 3);
+        assert_eq!(count(&[u64::MAX]), 64);
+        // More requests than places: the repairs have fewer leaves.
+        let many: std::vec::Vec<u64> = (0..16).map(|index| 1 << index).collect();
+        assert!((1..=16).contains(&count(&many)));
+    }
+
+    #[test]
+    fn leaves_that_nobody_is_known_to_lack_are_sent_alone() {
+        let mut wishes = Wishes::new();
+        assert_eq!(wishes.choose(CHAIN, 1, 0b110, 0), 0b10);
+        wishes.add(CHAIN, 1, 0b100);
+        wishes.add(CHAIN, 2, 0b10);
+        assert_eq!(wishes.choose(CHAIN, 1, 0b111, 0), 0b100);
+        assert_eq!(wishes.choose(CHAIN, 1, 0, 0), 0);
+    }
+}

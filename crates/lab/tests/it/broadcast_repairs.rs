@@ -1,0 +1,286 @@
+//! Repairs: frames with the exclusive or of several leaves (spec/broadcast.md, section 5).
+
+use crate::failing::Failing;
+use crate::receiver::{
+    RADIO, Receiver, at, authority, encode, follower, leaf_frame, sender, settings,
+};
+use moteseal_broadcast::recovery::{Event, Item, Node, Purpose, Relay, Settings, Store, Timing};
+use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_lab::broadcast::chains::{Repeating, run_with};
+use moteseal_lab::broadcast::hop;
+use moteseal_lab::chance::{Average, Seed};
+use moteseal_lab::radio::{Authority, MapStore, SignedChain};
+
+const COUNT: usize = 12;
+
+/// A chain of two blocks, whose messages have different lengths.
+fn chain(authority: &Authority) -> SignedChain {
+    let message = |number: u8| vec![number; usize::from(number) * 7 + 1];
+    sender(authority).send(1, 6, &(0..COUNT as u8).map(message).collect::<Vec<_>>()).unwrap()
+}
+
+/// Returns a node that has the whole chain, and collects requests.
+fn whole<'a>(authority: &'a Authority, signed: &SignedChain) -> (Receiver<'a>, MapStore) {
+    let timing = Timing { gather_ms: 50, ..Timing::LAN };
+    let settings = Settings { timing, relay: Relay::Never, ..settings(authority) };
+    let mut node = Node::new(settings, 5, at(0));
+    let mut store = MapStore::default();
+    receive_all(&mut node, &mut store, signed, 0);
+    (node, store)
+}
+
+/// Passes the certificate, the head and the leaves that are not in `lost` to a node.
+fn receive_all<S: Store<Error: std::fmt::Debug>>(
+    node: &mut Receiver<'_>,
+    store: &mut S,
+    signed: &SignedChain,
+    lost: u64,
+) {
+    let mut frames = vec![
+        encode(&BroadcastFrame::Certificate(&signed.certificate)),
+        encode(&BroadcastFrame::Head(&signed.head)),
+    ];
+    frames.extend(
+        (0..COUNT).filter(|place| lost >> place & 1 == 0).map(|place| leaf_frame(signed, place)),
+    );
+    for frame in frames {
+        node.receive(at(0), RADIO, &frame, store).unwrap();
+    }
+}
+
+fn is_complete(node: &Receiver<'_>) -> bool {
+    node.chains().all(|(.., is_complete)| is_complete)
+}
+
+/// Runs the first node, which answers, and a second node for up to a minute. The first node also
+/// receives `requests` at the start of each second. Returns the frames with leaves that the first
+/// node sent.
+fn answers<S: Store<Error: std::fmt::Debug>>(
+    (node, store): &mut (Receiver<'_>, MapStore),
+    requests: &[Vec<u8>],
+    (other, other_store): (&mut Receiver<'_>, &mut S),
+) -> Vec<Vec<u8>> {
+    let (mut out, mut sent) = (vec![0; MAX_BROADCAST_FRAME], Vec::new());
+    for now in (5_000..65_000).step_by(10) {
+        if now % 1_000 == 0 {
+            for request in requests {
+                node.receive(at(now), RADIO, request, store).unwrap();
+            }
+        }
+        while let Some(transmit) = other.poll(at(now), other_store, &mut out).unwrap() {
+            if transmit.purpose == Purpose::Request {
+                node.receive(at(now), RADIO, &out[..transmit.length], store).unwrap();
+            }
+        }
+        while let Some(transmit) = node.poll(at(now), store, &mut out).unwrap() {
+            if transmit.purpose == Purpose::Answer {
+                sent.push(out[..transmit.length].to_vec());
+                other.receive(at(now), RADIO, &out[..transmit.length], other_store).unwrap();
+            }
+        }
+        if is_complete(other) {
+            break;
+        }
+    }
+    sent
+}
+
+#[test]
+fn one_repair_serves_receivers_that_lack_different_leaves() {
+    let authority = authority();
+    let signed = chain(&authority);
+    let chain = signed.reference();
+    let (mut repairs, mut out) = (0, vec![0; MAX_BROADCAST_FRAME]);
+    // Now and then a leaf is sent alone.
+    for seed in 0..20 {
+        let (mut node, mut store) = whole(&authority, &signed);
+        let mut receivers = [0, 3, 5].map(|place| {
+            let (mut node, mut store) = follower(&authority, &signed);
+            receive_all(&mut node, &mut store, &signed, 1 << place);
+            assert!(!is_complete(&node));
+            let wanted = BroadcastFrame::Wanted { chain, block: 1, wanted: 1 << place };
+            (node, store, encode(&wanted))
+        });
+        let start = 10_000 + seed * 1_111;
+        for (after, (.., wanted)) in receivers.iter().enumerate() {
+            node.receive(at(start + 10 * after as u64), RADIO, wanted, &mut store).unwrap();
+        }
+        let mut frames = 0;
+        for now in start + 30..start + 200 {
+            while let Some(transmit) = node.poll(at(now), &mut store, &mut out).unwrap() {
+                let frame = &out[..transmit.length];
+                if transmit.purpose != Purpose::Answer {
+                    continue;
+                }
+                frames += 1;
+                if let Ok(BroadcastFrame::Repair { mask, .. }) = BroadcastFrame::decode(frame) {
+                    assert_eq!(mask & !0b10_1001, 0, "a leaf that nobody has requested");
+                }
+                for (node, store, _) in &mut receivers {
+                    node.receive(at(now), RADIO, frame, store).unwrap();
+                }
+            }
+        }
+        repairs += u32::from(frames == 1);
+        assert!(frames <= 3);
+        for (node, store, _) in &mut receivers {
+            assert!(is_complete(node), "{frames} frames");
+            for (block, index, leaf) in &signed.leaves {
+                let item = Item::Leaf { chain, block: *block, index: *index };
+                assert_eq!(store.is_kept(item, leaf), Ok(true));
+            }
+        }
+    }
+    assert!(repairs >= 15, "{repairs} of 20 answers were one repair");
+}
+
+#[test]
+fn a_receiver_that_cannot_use_repairs_gets_every_leaf() {
+    let authority = authority();
+    let signed = chain(&authority);
+    let chain = signed.reference();
+    // Another receiver, or an attacker, requests other leaves all the time.
+    let others = [0b01, 0b10]
+        .map(|bits| encode(&BroadcastFrame::Wanted { chain, block: 1, wanted: bits << 2 }));
+    let mut repairs = 0;
+    for lost in [0b1, 0b1_0000, 0b11_0010] {
+        let mut helper = whole(&authority, &signed);
+        let mut store = Failing::default();
+        let mut node =
+            Node::new(Settings { timing: Timing::LAN, ..settings(&authority) }, 9, at(0));
+        receive_all(&mut node, &mut store, &signed, lost);
+        let sent = answers(&mut helper, &others, (&mut node, &mut store));
+        assert!(is_complete(&node), "{lost:b}: {} answers", sent.len());
+        let is_repair = |frame: &&Vec<u8>| {
+            matches!(BroadcastFrame::decode(frame), Ok(BroadcastFrame::Repair { .. }))
+        };
+        repairs += sent.iter().filter(is_repair).count();
+    }
+    assert!(repairs > 0, "no answer was a repair");
+}
+
+#[test]
+fn a_changed_repair_yields_no_leaf() {
+    let authority = authority();
+    let signed = chain(&authority);
+    let chain = signed.reference();
+    let (mut node, mut store) = follower(&authority, &signed);
+    receive_all(&mut node, &mut store, &signed, 1 << 3);
+    let leaf = |place: usize| &signed.leaves[place].2;
+    let mut bytes = vec![0; leaf(0).len().max(leaf(3).len()).max(leaf(5).len())];
+    let mut lengths = 0;
+    for place in [0, 3, 5] {
+        bytes.iter_mut().zip(leaf(place)).for_each(|(sum, byte)| *sum ^= byte);
+        lengths ^= leaf(place).len() as u16;
+    }
+    let mask = 0b10_1001;
+    let genuine = BroadcastFrame::Repair { chain, block: 1, mask, lengths, bytes: &bytes };
+    let frame = encode(&genuine);
+    let mut accepted = 0;
+    for at_byte in 0..frame.len() {
+        for change in [1, 0x80] {
+            let mut changed = frame.clone();
+            changed[at_byte] ^= change;
+            let (mut node, mut store) = (node.clone(), store.clone());
+            let event = node.receive(at(10), RADIO, &changed, &mut store).unwrap();
+            let is_new = matches!(event, Event::Pending { .. } | Event::Verified { .. });
+            let item = Item::Leaf { chain, block: 1, index: 3 };
+            assert_eq!(is_new, store.is_kept(item, leaf(3)).unwrap(), "{at_byte}: {event:?}");
+            accepted += u32::from(is_new);
+        }
+    }
+    assert_eq!(accepted, 0, "changed repairs were accepted");
+    // Parts beyond the leaf, and leaves that the block does not have.
+    let longer = [bytes.as_slice(), &[0]].concat();
+    let trailing = [bytes.as_slice(), &[7]].concat();
+    let refused = [
+        BroadcastFrame::Repair { chain, block: 1, mask, lengths, bytes: &trailing },
+        BroadcastFrame::Repair { chain, block: 1, mask, lengths: lengths ^ 0x4000, bytes: &bytes },
+        BroadcastFrame::Repair { chain, block: 1, mask: mask | 1 << 6, lengths, bytes: &bytes },
+        BroadcastFrame::Repair { chain, block: 1, mask, lengths, bytes: &[0xff; 9_000] },
+    ];
+    for frame in refused {
+        let event = node.receive(at(10), RADIO, &encode(&frame), &mut store).unwrap();
+        assert!(matches!(event, Event::Refused(_)), "{frame:?}: {event:?}");
+    }
+    let padded = BroadcastFrame::Repair { chain, block: 1, mask, lengths, bytes: &longer };
+    let event = node.receive(at(10), RADIO, &encode(&padded), &mut store).unwrap();
+    assert!(matches!(event, Event::Verified { .. }), "{event:?}");
+    assert_eq!(node.receive(at(11), RADIO, &frame, &mut store), Ok(Event::Nothing));
+}
+
+#[test]
+fn a_repair_of_the_same_leaves_by_another_node_ends_a_planned_answer() {
+    let authority = authority();
+    let signed = chain(&authority);
+    let chain = signed.reference();
+    let (mut node, mut store) = whole(&authority, &signed);
+    let (mut bytes, mut lengths) = (vec![0; 400], 0);
+    for place in [1, 4] {
+        let leaf = &signed.leaves[place].2;
+        bytes.iter_mut().zip(leaf).for_each(|(sum, byte)| *sum ^= byte);
+        lengths ^= leaf.len() as u16;
+    }
+    let repair =
+        |bytes| encode(&BroadcastFrame::Repair { chain, block: 1, mask: 0b1_0010, lengths, bytes });
+    let mut out = vec![0; MAX_BROADCAST_FRAME];
+    let mut answers = |now: u64, repair: &[u8]| {
+        for wanted in [0b10, 0b1_0000] {
+            let wanted = encode(&BroadcastFrame::Wanted { chain, block: 1, wanted });
+            node.receive(at(now), RADIO, &wanted, &mut store).unwrap();
+        }
+        node.receive(at(now + 1), RADIO, repair, &mut store).unwrap();
+        let mut count = 0;
+        for now in now + 2..now + 200 {
+            while let Some(transmit) = node.poll(at(now), &mut store, &mut out).unwrap() {
+                count += u32::from(transmit.purpose == Purpose::Answer);
+            }
+        }
+        count
+    };
+    // A forged repair silences nobody.
+    assert!(answers(10_000, &repair(&[9; 400])) > 0);
+    assert_eq!(answers(20_000, &repair(&bytes)), 0);
+    // The same leaves are requested again, so the repair did not arrive.
+    assert!(answers(30_000, &repair(&bytes)) > 0);
+}
+
+/// Decision 11: on one hop, repairs save transmissions.
+#[test]
+fn repairs_save_at_least_a_tenth_of_the_transmissions() {
+    for (loss, per_block, most) in [(0.1, 10, 0.92), (0.1, 32, 0.87), (0.2, 32, 0.86)] {
+        let sent = |gather_ms| -> Average {
+            let run = |run| {
+                let seed = Seed::default().derive("repairs", run);
+                hop::simulated(loss, per_block, gather_ms, seed).unwrap().expect("all is received")
+            };
+            (0..10).map(run).collect()
+        };
+        let (single, repairs) = (sent(0), sent(Timing::LAN.gather_ms));
+        println!("loss {loss}, blocks of {per_block}: {single:.2} and {repairs:.2}");
+        assert!(repairs.mean() < single.mean() * most, "{single:.2} and {repairs:.2}");
+    }
+}
+
+/// Decision 11: where neighbours repeat each message, repairs save nothing, so nodes with the timing
+/// of radios send none.
+#[test]
+fn repairs_save_no_frames_where_neighbours_repeat_each_message() {
+    for loss in [0.1, 0.3] {
+        let sent = |gather_ms| -> Average {
+            let timing = Timing { gather_ms, ..Timing::RADIO };
+            let run = |run| {
+                let seed = Seed::default().derive("repairs", run);
+                let outcome = run_with(10, Repeating::Suppressed, timing, loss, seed).unwrap();
+                assert_eq!(outcome.lacking, 0);
+                outcome.sent.as_the_paper_counts() as f64
+            };
+            (0..10).map(run).collect()
+        };
+        let (single, repairs) = (sent(0), sent(Timing::RADIO.request_ms));
+        println!("loss {loss}: {single:.0} frames with single leaves, {repairs:.0} with repairs");
+        let ratio = repairs.mean() / single.mean();
+        assert!((0.98..=1.05).contains(&ratio), "loss {loss}: {ratio:.3}");
+    }
+    assert_eq!(Timing::RADIO.gather_ms, 0);
+}

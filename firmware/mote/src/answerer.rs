@@ -14,7 +14,7 @@ use moteseal_core::schema::Schema;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, Posed, QuerySchedule};
 use moteseal_sum::sies::{Psr, Slot, SourceKey, SourceSecret};
-use moteseal_sum::wire::close_share;
+use moteseal_sum::wire::{Refusal, close_share};
 
 use crate::durable::{AnswerRefused, Durable};
 use crate::flash::Flash;
@@ -36,6 +36,9 @@ const WITHIN: u64 = 10;
 /// The minimum and the maximum of the time within which an answer is sent, in milliseconds. They
 /// apply to epochs of any length.
 const WITHIN_MS: (u64, u64) = (250, 1000);
+
+/// The minimum time between two refusals of a query, in milliseconds (spec/sums.md, section 4.1).
+const REFUSE_AGAIN_MS: u64 = 30_000;
 
 /// The newest reading in one epoch of a query.
 #[derive(Clone, Copy)]
@@ -60,6 +63,19 @@ struct Running {
     /// The two newest epochs that have a reading, the older epoch first, each with its newest
     /// reading.
     newest: [Option<Newest>; 2],
+    /// When the mote last stated why it does not answer, in Unix milliseconds; 0 if never.
+    refused_ms: u64,
+}
+
+/// A query that the mote does not answer, and the reason.
+struct Refused {
+    id: QueryId,
+    until: u64,
+    epoch_ms: u64,
+    why: &'static str,
+    /// The next epoch that is not answered.
+    next: u64,
+    refused_ms: u64,
 }
 
 /// A source that answers the queries of the newest query schedule.
@@ -68,11 +84,14 @@ pub struct Answerer<'p> {
     provisioning: &'p Provisioning<'p>,
     link: LinkKey,
     running: [Option<Running>; QUERIES],
+    refused: [Option<Refused>; QUERIES],
 }
 
-/// The result of an attempt to answer: the length of the frame, or nothing.
+/// The result of an attempt to answer: the length of the frame, the reason why there is none, or
+/// nothing.
 enum Answer {
     Frame(usize),
+    Refused(&'static str),
     Nothing,
 }
 
@@ -85,6 +104,7 @@ impl<'p> Answerer<'p> {
             provisioning,
             link: LinkKey::new(&membership.link_secret),
             running: [const { None }; QUERIES],
+            refused: [const { None }; QUERIES],
         }
     }
 
@@ -166,6 +186,9 @@ impl<'p> Answerer<'p> {
         for place in &mut self.running {
             place.take_if(|running| schedule.queries().all(|(id, _)| id != running.id));
         }
+        for place in &mut self.refused {
+            place.take_if(|refused| schedule.queries().all(|(id, _)| id != refused.id));
+        }
         for (id, posed) in schedule.queries() {
             if let Some(running) = self.running.iter_mut().flatten().find(|run| run.id == id) {
                 // The querier prolongs a query while it runs.
@@ -187,8 +210,23 @@ impl<'p> Answerer<'p> {
                 let of = (self.provisioning, self.membership, schedule.sources());
                 start(place, of, unix_ms, id, &posed)
             });
-            if let Err(why) = started {
-                notify(Notice::NotAnswering(why));
+            let before = self
+                .refused
+                .iter()
+                .position(|place| place.as_ref().is_some_and(|refused| refused.id == id));
+            match started {
+                Ok(()) => {
+                    if let Some(place) = before.and_then(|at| self.refused.get_mut(at)) {
+                        *place = None;
+                    }
+                }
+                Err(why) => {
+                    notify(Notice::NotAnswering(why));
+                    let free = before.or_else(|| self.refused.iter().position(Option::is_none));
+                    if let Some(place) = free.and_then(|at| self.refused.get_mut(at)) {
+                        refuse(place, id, &posed, why);
+                    }
+                }
             }
         }
         Ok(())
@@ -208,8 +246,8 @@ impl<'p> Answerer<'p> {
         }
     }
 
-    /// If an answer is due at the time `now`, in Unix milliseconds, writes its frame to `out` and
-    /// returns its length. The caller must send it at once.
+    /// If an answer is due at the time `now`, in Unix milliseconds, or a statement why there is none,
+    /// writes its frame to `out` and returns its length. The caller must send it at once.
     ///
     /// # Errors
     /// [`JournalError`]: the caller must send nothing.
@@ -239,16 +277,73 @@ impl<'p> Answerer<'p> {
                     epoch,
                     out,
                     durable,
-                    notify,
                 )?
             };
-            if let Answer::Frame(length) = answer {
-                notify(Notice::Answered(epoch));
-                return Ok(Some(length));
+            match answer {
+                Answer::Frame(length) => {
+                    notify(Notice::Answered(epoch));
+                    return Ok(Some(length));
+                }
+                Answer::Refused(why) => {
+                    notify(Notice::NotAnswering(why));
+                    if now.saturating_sub(running.refused_ms) >= REFUSE_AGAIN_MS {
+                        running.refused_ms = now;
+                        return Ok(refusal(
+                            self.membership,
+                            &self.link,
+                            running.id,
+                            epoch,
+                            why,
+                            out,
+                        ));
+                    }
+                }
+                Answer::Nothing => {}
+            }
+        }
+        for place in &mut self.refused {
+            let Some(refused) = place else { continue };
+            let ended = (now / refused.epoch_ms).checked_sub(1);
+            let Some(epoch) = ended.filter(|epoch| *epoch >= refused.next) else { continue };
+            refused.next = epoch + 1;
+            if epoch >= refused.until {
+                *place = None;
+            } else if now.saturating_sub(refused.refused_ms) >= REFUSE_AGAIN_MS {
+                refused.refused_ms = now;
+                let (id, why) = (refused.id, refused.why);
+                return Ok(refusal(self.membership, &self.link, id, epoch, why, out));
             }
         }
         Ok(None)
     }
+}
+
+/// Records that a query is not answered. The end of the query can change; the time of the last
+/// statement stays. The epochs of a query that cannot be read have an unknown length.
+fn refuse(place: &mut Option<Refused>, id: QueryId, posed: &Posed<'_>, why: &'static str) {
+    let Ok(plan) = Plan::decode(posed.plan) else { return };
+    let (until, epoch_ms) = (posed.until, u64::from(plan.epoch_ms()).max(1));
+    let (next, refused_ms) = match place {
+        Some(before) => (before.next, before.refused_ms),
+        None => (posed.first, 0),
+    };
+    *place = Some(Refused { id, until, epoch_ms, why, next, refused_ms });
+}
+
+/// Writes the frame that tells the querier why an epoch is not answered (spec/sums.md, section 4.1).
+#[inline(never)]
+fn refusal(
+    membership: &Membership,
+    link: &LinkKey,
+    query: QueryId,
+    epoch: u64,
+    reason: &str,
+    out: &mut [u8],
+) -> Option<usize> {
+    let tag = SourceSecret::from_bytes(&membership.secret).refusal_tag(query, epoch, reason);
+    let position = membership.position;
+    let refusal = Refusal { query: query.reference(), epoch, position, reason, tag };
+    refusal.close(link, out).ok().map(<[u8]>::len)
 }
 
 /// Returns the time after the end of an epoch within which an answer is sent, in milliseconds.
@@ -284,12 +379,12 @@ fn start(
         next: posed.first.max(epoch.unwrap_or_default()),
         whole_from: epoch.map_or(u64::MAX, |epoch| epoch.saturating_add(1)),
         newest: [None; 2],
+        refused_ms: 0,
     });
     Ok(())
 }
 
-/// Writes the frame of an answer, or sends a notice that states why there is none.
-#[allow(clippy::too_many_arguments)]
+/// Writes the frame of an answer, or returns why there is none.
 #[inline(never)]
 fn respond<F: Flash>(
     provisioning: &Provisioning<'_>,
@@ -299,7 +394,6 @@ fn respond<F: Flash>(
     epoch: u64,
     out: &mut [u8],
     durable: &mut Durable<F>,
-    notify: &mut OnNotice<'_>,
 ) -> Result<Answer, JournalError> {
     let newest = running.newest.iter().flatten().find(|newest| newest.epoch == epoch);
     let reading = newest.and_then(|newest| newest.record.get(..newest.length));
@@ -319,21 +413,12 @@ fn respond<F: Flash>(
     });
     let slots = match contributed {
         Ok(slots) => slots,
-        Err(why) => {
-            notify(Notice::NotAnswering(why));
-            return Ok(Answer::Nothing);
-        }
+        Err(why) => return Ok(Answer::Refused(why)),
     };
     let mut permit = match durable.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
-        Err(AnswerRefused::Guard(error)) => {
-            notify(Notice::NotAnswering(error.name()));
-            return Ok(Answer::Nothing);
-        }
-        Err(AnswerRefused::Full) => {
-            notify(Notice::NotAnswering("AnswersFull"));
-            return Ok(Answer::Nothing);
-        }
+        Err(AnswerRefused::Guard(error)) => return Ok(Answer::Refused(error.name())),
+        Err(AnswerRefused::Full) => return Ok(Answer::Refused("AnswersFull")),
     };
     let mut psrs = [Psr::ZERO; MAX_SLOTS];
     for ((slot, value), psr) in (0..).map(Slot).zip(values.iter().take(slots)).zip(&mut psrs) {

@@ -3,6 +3,7 @@
 
 use crate::faulty_flash::Simulated;
 use moteseal_core::digest::Digest;
+use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Membership, Provisioning, ReplayedWindow};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId};
@@ -11,9 +12,10 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_mote::answerer::Answerer;
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::notice::Notice;
-use moteseal_sum::query::{MAX_PLAN, Plan};
+use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
-use moteseal_sum::sies::Master;
+use moteseal_sum::sies::{Master, SourceSecret};
+use moteseal_sum::wire::SumUplink;
 use zeroize::Zeroizing;
 
 const DEVICE: DeviceId = DeviceId([7; 8]);
@@ -62,11 +64,12 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
 /// Returns a query schedule with one query that ends before epoch `until`. The schedule is signed at
 /// the beginning of epoch `signed`.
 fn schedule(schema: &Schema<'_>, signed: u64, until: u64) -> Vec<u8> {
+    schedule_of("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema, signed, until)
+}
+
+fn schedule_of(query: &str, schema: &Schema<'_>, signed: u64, until: u64) -> Vec<u8> {
     let mut plan = [0; MAX_PLAN];
-    let plan = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema)
-        .unwrap()
-        .encode(&mut plan)
-        .unwrap();
+    let plan = Plan::parse(query, schema).unwrap().encode(&mut plan).unwrap();
     let posed = [Posed { nonce: [3; 16], first: SIGNED, until, plan }];
     let draft = QueryScheduleDraft {
         group: GROUP,
@@ -203,4 +206,71 @@ fn a_query_ends_where_the_newest_schedule_states() {
     assert_eq!(answered(&prolonged, 9000), [SIGNED + 1, SIGNED + 2, SIGNED + 3]);
     let shortened = [START, (1500, Until(SIGNED + 2))];
     assert_eq!(answered(&shortened, 9000), [SIGNED + 1]);
+}
+
+/// Finding C6 of the review: a mote states why it does not answer, in frames that only it can make.
+#[test]
+fn states_why_it_does_not_answer() {
+    let (mut own, mut other) = ([0; 64], [0; 64]);
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut own).unwrap();
+    let wider = Schema::encode(&[Field::parse("pressure::u32").unwrap()], &mut other).unwrap();
+    let provisioning = provisioning(schema.as_bytes());
+    let membership = provisioning.sums.as_ref().unwrap();
+    let (secret, link) =
+        (SourceSecret::from_bytes(&membership.secret), LinkKey::new(&membership.link_secret));
+    let query = "SELECT SUM(pressure) FROM sensors EPOCH DURATION 1s";
+    let mut plan = [0; MAX_PLAN];
+    let plan = Plan::parse(query, &wider).unwrap().encode(&mut plan).unwrap();
+    let id = QueryId::of(&ROSTER, &[3; 16], plan);
+    let mut flash = Simulated::new();
+    let settings = Settings { interval_ms: 1, led: false, scheme: provisioning.scheme };
+    let mut durable =
+        Durable::open(&mut flash, DEVICE, provisioning.certificate, settings).unwrap();
+    let mut refusals = Vec::new();
+    let mut run = |source: &mut Answerer<'_>,
+                   durable: &mut Durable<_>,
+                   seconds: core::ops::Range<u64>| {
+        for unix_ms in seconds.flat_map(|second| [second * EPOCH_MS, second * EPOCH_MS + 40]) {
+            let mut out = [0; 1400];
+            if let Some(length) = source.next_body(unix_ms, &mut out, durable, &mut |_| ()).unwrap()
+                && let SumUplink::Refusal(refusal) = SumUplink::open(&out[..length], &link).unwrap()
+            {
+                refusals.push((unix_ms, refusal.epoch, refusal.reason.to_owned()));
+                assert_eq!((refusal.query, refusal.position), (id.reference(), 8));
+                assert!(secret.has_refused(id, refusal.epoch, refusal.reason, &refusal.tag));
+            }
+        }
+        std::mem::take(&mut refusals)
+    };
+    let mut source = Answerer::new(&provisioning, membership);
+    source.stepped(None, Some(SIGNED * EPOCH_MS));
+    let schedule = |signed, until| schedule_of(query, &wider, signed, until);
+    source
+        .receive(Some(SIGNED * EPOCH_MS), &schedule(SIGNED, UNTIL), &mut durable, &mut |_| ())
+        .unwrap();
+    // At most one statement in 30 seconds, also if the schedule is announced again.
+    let stated = run(&mut source, &mut durable, SIGNED..SIGNED + 20);
+    source
+        .receive(
+            Some((SIGNED + 20) * EPOCH_MS),
+            &schedule(SIGNED, UNTIL),
+            &mut durable,
+            &mut |_| (),
+        )
+        .unwrap();
+    let again = run(&mut source, &mut durable, SIGNED + 20..SIGNED + 40);
+    let at = |second: u64| {
+        ((SIGNED + second) * EPOCH_MS, SIGNED + second - 1, "UnknownColumn".to_owned())
+    };
+    assert_eq!((stated, again), (vec![at(1)], vec![at(31)]));
+    // After the end of the query, the mote states nothing.
+    source
+        .receive(
+            Some((SIGNED + 40) * EPOCH_MS),
+            &schedule(SIGNED + 40, SIGNED + 50),
+            &mut durable,
+            &mut |_| (),
+        )
+        .unwrap();
+    assert_eq!(run(&mut source, &mut durable, SIGNED + 55..SIGNED + 200), []);
 }

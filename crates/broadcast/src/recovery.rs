@@ -32,6 +32,7 @@ use moteseal_core::signature::PublicKey;
 
 mod certificates;
 mod coded;
+mod copies;
 mod early;
 pub(crate) mod meter;
 mod missed;
@@ -384,7 +385,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             }
             BroadcastFrame::Wanted { chain, block, wanted }
             | BroadcastFrame::ReceiverWanted { chain, block, wanted, .. } => {
-                self.receive_wanted(link, chain, block, wanted);
+                self.receive_wanted(link, (chain, block), wanted, S::REPAIRS);
                 Ok(Event::Nothing)
             }
             BroadcastFrame::Repair { chain, block, mask, lengths, bytes } if S::REPAIRS => {

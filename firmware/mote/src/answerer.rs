@@ -216,15 +216,17 @@ impl<'p> Answerer<'p> {
                 .position(|place| place.as_ref().is_some_and(|refused| refused.id == id));
             match started {
                 Ok(()) => {
-                    if let Some(place) = before.and_then(|at| self.refused.get_mut(at)) {
-                        *place = None;
+                    let before = before.and_then(|at| self.refused.get_mut(at)?.take());
+                    let running = self.running.iter_mut().flatten().find(|run| run.id == id);
+                    if let (Some(before), Some(running)) = (before, running) {
+                        running.refused_ms = before.refused_ms;
                     }
                 }
                 Err(why) => {
                     notify(Notice::NotAnswering(why));
                     let free = before.or_else(|| self.refused.iter().position(Option::is_none));
                     if let Some(place) = free.and_then(|at| self.refused.get_mut(at)) {
-                        refuse(place, id, &posed, why);
+                        refuse(place, unix_ms, id, &posed, why);
                     }
                 }
             }
@@ -320,13 +322,23 @@ impl<'p> Answerer<'p> {
 
 /// Records that a query is not answered. The end of the query can change; the time of the last
 /// statement stays. The epochs of a query that cannot be read have an unknown length.
-fn refuse(place: &mut Option<Refused>, id: QueryId, posed: &Posed<'_>, why: &'static str) {
+fn refuse(
+    place: &mut Option<Refused>,
+    unix_ms: Option<u64>,
+    id: QueryId,
+    posed: &Posed<'_>,
+    why: &'static str,
+) {
     let Ok(plan) = Plan::decode(posed.plan) else { return };
     let (until, epoch_ms) = (posed.until, u64::from(plan.epoch_ms()).max(1));
-    let (next, refused_ms) = match place {
-        Some(before) => (before.next, before.refused_ms),
-        None => (posed.first, 0),
-    };
+    // The mote may have answered the epoch that ended last, before a restart.
+    let epoch = unix_ms.unwrap_or_default() / epoch_ms;
+    if epoch >= until {
+        return;
+    }
+    let (next, refused_ms) =
+        place.as_ref().map_or((0, 0), |before| (before.next, before.refused_ms));
+    let next = next.max(posed.first).max(epoch);
     *place = Some(Refused { id, until, epoch_ms, why, next, refused_ms });
 }
 
@@ -400,7 +412,7 @@ fn respond<F: Flash>(
     // If the mote did not observe the epoch from its beginning, it may have discarded a reading: it
     // must not answer that it sensed nothing.
     if reading.is_none() && epoch < running.whole_from {
-        return Ok(Answer::Nothing);
+        return Ok(Answer::Refused("EpochNotObserved"));
     }
     let mut values = [0; MAX_SLOTS];
     let plan = running.plan.get(..running.plan_length).unwrap_or_default();

@@ -32,7 +32,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if store.revoked(base)?.contains(claim.serial) {
             // The node that sent the revoked certificate may not have the revocation, so send the
             // revocation.
-            self.plan_answer(Piece::Revocation(base), link);
+            self.plan_answer(Piece::Revocation(base), link, 0);
             return Ok(refused(RefusedBroadcast::Revoked));
         }
         let fingerprint = self.draws.fingerprint(bytes);

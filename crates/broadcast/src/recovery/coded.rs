@@ -7,19 +7,23 @@
 //! lacks can do so, too. Requests are not verified. A forged request only makes repairs have fewer
 //! leaves.
 //!
-//! A receiver that cannot use a repair requests the leaf again. A leaf that was in two repairs is
-//! sent alone the next time, and so is now and then any leaf.
+//! A request states whether its sender can use repairs ([`flag`]). Leaves in requests without this
+//! statement are sent alone.
 
 use crate::recovery::progress::every;
 use crate::recovery::receive::refused;
 use crate::recovery::*;
 use crate::{MAX_LEAF, MAX_PER_BLOCK};
 
-/// The maximum number of requests that a node collects.
+/// The maximum number of requests that a node collects, and of leaves in a repair: each leaf is in a
+/// request of its own.
 const WISHES: usize = 8;
-/// One of this many answers is sent without coding. Receivers that cannot use repairs therefore make
-/// progress, even if forged requests make the node forget which leaves it has coded.
-const PLAIN: u32 = 16;
+
+/// Returns the bit of a request for leaves of a block which states that the node that sends the
+/// request can use repairs; 0 if all bits are needed for the block's leaves.
+pub(super) const fn flag(in_block: u8) -> u64 {
+    if in_block < MAX_PER_BLOCK { 1 << (MAX_PER_BLOCK - 1) } else { 0 }
+}
 
 /// The leaves of a block that one request names.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,8 @@ struct Wish {
     chain: ChainRef,
     block: u32,
     bits: u64,
+    /// Whether the leaves must be sent alone.
+    is_plain: bool,
 }
 
 /// The requests that a node has collected.
@@ -42,12 +48,8 @@ impl Wishes {
         Self { wishes: [None; WISHES], next: 0 }
     }
 
-    fn of(&self, chain: ChainRef, block: u32) -> impl Iterator<Item = u64> {
-        self.wishes
-            .iter()
-            .flatten()
-            .filter(move |wish| (wish.chain, wish.block) == (chain, block))
-            .map(|wish| wish.bits)
+    fn of(&self, chain: ChainRef, block: u32) -> impl Iterator<Item = &Wish> {
+        self.wishes.iter().flatten().filter(move |wish| (wish.chain, wish.block) == (chain, block))
     }
 
     fn drop_if(&mut self, mut ends: impl FnMut(&Wish) -> bool) {
@@ -56,7 +58,7 @@ impl Wishes {
 
     /// Adds a request. Two requests become one if the first names all that the second names, or if
     /// there is no place left: the repairs for both then have fewer leaves.
-    fn add(&mut self, chain: ChainRef, block: u32, bits: u64) {
+    fn add(&mut self, chain: ChainRef, block: u32, bits: u64, is_plain: bool) {
         let alike = |wish: &Wish| (wish.bits & bits).count_ones();
         let covers = |wish: &Wish| {
             let both = wish.bits & bits;
@@ -68,7 +70,7 @@ impl Wishes {
             .iter_mut()
             .flatten()
             .filter(|wish| (wish.chain, wish.block) == (chain, block))
-            .filter(|wish| is_full || covers(wish))
+            .filter(|wish| wish.is_plain == is_plain && (is_full || covers(wish)))
             .max_by_key(|wish| alike(wish));
         if let Some(wish) = same {
             wish.bits |= bits;
@@ -78,33 +80,34 @@ impl Wishes {
         let place = free.unwrap_or(self.next % WISHES);
         self.next = place + 1;
         if let Some(place) = self.wishes.get_mut(place) {
-            *place = Some(Wish { chain, block, bits });
+            *place = Some(Wish { chain, block, bits, is_plain });
         }
     }
 
     /// Chooses leaves among `bits` so that no request names more than one of them. The first one is
-    /// the leaf that most requests name; the others are not in `alone`.
-    fn choose(&self, chain: ChainRef, block: u32, bits: u64, alone: u64) -> u64 {
+    /// the leaf that most requests name. A leaf that must be sent alone, or that no known request
+    /// names, is not combined with others.
+    pub(super) fn choose(&self, chain: ChainRef, block: u32, bits: u64) -> u64 {
+        let named = |bit: u64| self.of(chain, block).filter(|wish| wish.bits & bit != 0).count();
         let most_wanted = |bits: u64| {
-            let named = |bit: u64| self.of(chain, block).filter(|wish| wish & bit != 0).count();
-            (0..64)
-                .map(|index| 1 << index)
-                .filter(|bit| bits & bit != 0)
-                .rev()
-                .max_by_key(|bit| named(*bit))
+            let each = (0..64).map(|index| 1 << index).filter(|bit| bits & bit != 0);
+            each.rev().max_by_key(|bit| named(*bit))
         };
         let Some(first) = most_wanted(bits) else { return 0 };
-        let is_named = |bits: u64| self.of(chain, block).any(|wish| wish & bits != 0);
-        let mut mask = first;
-        if first & alone != 0 || !is_named(first) {
-            return mask;
+        let (mut joins, mut alone) = (0, 0);
+        for wish in self.of(chain, block) {
+            *(if wish.is_plain { &mut alone } else { &mut joins }) |= wish.bits;
         }
-        let mut left = bits & !alone & !first;
+        let mut left = bits & joins & !alone;
+        if left & first == 0 {
+            return first;
+        }
+        let mut mask = first;
+        left &= !first;
         while let Some(bit) = most_wanted(left) {
             left &= !bit;
-            if is_named(bit)
-                && self.of(chain, block).all(|wish| (wish & (mask | bit)).count_ones() <= 1)
-            {
+            let fits = |wish: &Wish| (wish.bits & (mask | bit)).count_ones() <= 1;
+            if self.of(chain, block).all(fits) {
                 mask |= bit;
             }
         }
@@ -112,7 +115,7 @@ impl Wishes {
     }
 
     /// Records that leaves were sent.
-    fn sent(&mut self, chain: ChainRef, block: u32, mask: u64) {
+    pub(super) fn sent(&mut self, chain: ChainRef, block: u32, mask: u64) {
         for wish in self.wishes.iter_mut().flatten() {
             if (wish.chain, wish.block) == (chain, block) {
                 wish.bits &= !mask;
@@ -153,35 +156,13 @@ fn combine<S: Store>(
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Collects a request, if the node codes repairs and an answer to it can be coded.
-    pub(super) fn note_wish(&mut self, chain: ChainRef, block: u32, wanted: u64) {
-        if self.settings.timing.gather_ms == 0 {
-            return;
-        }
+    /// Collects a request for leaves of a block of `in_block` leaves.
+    pub(super) fn note_wish(&mut self, chain: ChainRef, block: u32, wanted: u64, in_block: u8) {
         let answers = &self.answers;
         // Requests that were answered, by this node or by another one, no longer count.
         self.wishes.drop_if(|wish| !answers.has_leaves(wish.chain, wish.block));
-        self.wishes.add(chain, block, wanted);
-    }
-
-    /// Returns the leaves of an answer that are sent in one frame.
-    pub(super) fn choose_leaves(&mut self, chain: ChainRef, block: u32, bits: u64) -> u64 {
-        let first = bits & bits.wrapping_neg();
-        if self.settings.timing.gather_ms == 0 {
-            return first;
-        }
-        let is_plain = self.draws.below(PLAIN) == 0;
-        let coded = self.tracked(chain).map_or(0, |tracked| tracked.coded.twice(block));
-        let alone = if is_plain { u64::MAX } else { coded };
-        self.wishes.choose(chain, block, bits, alone)
-    }
-
-    /// Records that leaves were sent in one frame.
-    pub(super) fn note_leaves_sent(&mut self, chain: ChainRef, block: u32, mask: u64) {
-        self.wishes.sent(chain, block, mask);
-        if let Some(tracked) = self.chains.iter_mut().flatten().find(|of| of.reference == chain) {
-            tracked.coded.sent(block, mask);
-        }
+        let is_plain = wanted & flag(in_block) == 0;
+        self.wishes.add(chain, block, wanted & every(in_block), is_plain);
     }
 
     /// Writes a repair and returns its length; `None` if the store lacks one of the leaves, or the
@@ -208,7 +189,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Processes a repair: computes the leaf that the node lacks, and processes it like one that
-    /// was received. A repair of leaves that the node has counts as a copy of each of them.
+    /// was received. A repair of leaves that the node has ends its planned answers with these leaves.
     #[inline(never)]
     pub(super) fn receive_repair<S: Store>(
         &mut self,
@@ -227,17 +208,18 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(Event::Nothing);
         };
-        if mask & !every(tracked.outline.in_block(block)) != 0 {
+        let leaves = mask.count_ones();
+        if mask & !every(tracked.outline.in_block(block)) != 0 || leaves as usize > WISHES {
             return Ok(refused(RefusedBroadcast::ForgedLeaf));
         }
         let lacks = mask & !tracked.held(block);
         let is_planned = |index: u8| {
-            let item = Item::Leaf { chain, block, index };
-            mask >> index & 1 == 1 && (self.answers.has(item) || self.relays.has(item))
+            mask >> index & 1 == 1 && self.answers.has(Item::Leaf { chain, block, index })
         };
         match lacks.count_ones() {
             0 if !(0..MAX_PER_BLOCK).any(is_planned) => return Ok(Event::Nothing),
-            0 | 1 => {}
+            0 => {}
+            1 if matches!(tracked.progress, Progress::Under(_)) => {}
             _ => {
                 // The sender of the repair has the block, and therefore the blocks before it.
                 tracked.hint(block.saturating_sub(1), clock, &pace, &mut self.draws);
@@ -249,8 +231,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(RefusedBroadcast::ForgedLeaf));
         };
         start.copy_from_slice(bytes);
-        // Reading many leaves is more work than a frame of unknown origin may cause at any rate.
-        if !self.repair_meter.take(clock) {
+        // A frame of unknown origin must not cause much work at any rate, so each leaf that is read
+        // counts.
+        if (0..leaves).any(|_| !self.repair_meter.take(clock)) {
             return Ok(Event::Nothing);
         }
         let Some(others) = combine(store, (chain, block), mask & !lacks, &mut sum)? else {
@@ -269,7 +252,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         if length == 0 {
             for index in (0..MAX_PER_BLOCK).filter(|index| mask >> index & 1 == 1) {
-                self.note_duplicate(Item::Leaf { chain, block, index }, link);
+                self.note_answered(Item::Leaf { chain, block, index }, LinkSet::one(link));
             }
         }
         Ok(Event::Nothing)
@@ -284,12 +267,13 @@ mod tests {
     const OTHER: ChainRef = ChainRef([2; 8]);
 
     /// Sends answers until nothing is left. Returns how many frames were sent.
-    fn answer(wishes: &mut Wishes, requests: &[u64], alone: u64) -> u32 {
+    fn answer(wishes: &mut Wishes, requests: &[u64], plain: usize) -> u32 {
+        let alone = requests.iter().take(plain).fold(0, |all, bits| all | bits);
         let mut left = requests.iter().fold(0, |all, bits| all | bits);
         let mut lacks = requests.to_vec();
         let mut frames = 0;
         while left != 0 {
-            let mask = wishes.choose(CHAIN, 1, left, alone);
+            let mask = wishes.choose(CHAIN, 1, left);
             assert!(mask != 0 && mask & !left == 0, "{mask:b} of {left:b}");
             assert!(mask & alone == 0 || mask.is_power_of_two(), "{mask:b} with {alone:b}");
             for lacks in &mut lacks {
@@ -317,13 +301,13 @@ mod tests {
                 })
                 .filter(|bits| *bits != 0)
                 .collect();
-            let alone = if round % 3 == 0 { 0x0f0f } else { 0 };
+            let plain = round % 3;
             let mut wishes = Wishes::new();
-            wishes.add(OTHER, 1, u64::MAX);
-            for bits in &requests {
-                wishes.add(CHAIN, 1, *bits);
+            wishes.add(OTHER, 1, u64::MAX, true);
+            for (place, bits) in requests.iter().enumerate() {
+                wishes.add(CHAIN, 1, *bits, place < plain);
             }
-            answer(&mut wishes, &requests, alone);
+            answer(&mut wishes, &requests, plain);
             assert_eq!(wishes.of(CHAIN, 1).count(), 0);
         }
     }
@@ -332,7 +316,7 @@ mod tests {
     fn chooses_few_repairs() {
         let count = |requests: &[u64]| {
             let mut wishes = Wishes::new();
-            requests.iter().for_each(|bits| wishes.add(CHAIN, 1, *bits));
+            requests.iter().for_each(|bits| wishes.add(CHAIN, 1, *bits, false));
             answer(&mut wishes, requests, 0)
         };
         assert_eq!(count(&[0b1, 0b10, 0b100, 0b1000]), 1);
@@ -347,10 +331,10 @@ mod tests {
     #[test]
     fn leaves_that_nobody_is_known_to_lack_are_sent_alone() {
         let mut wishes = Wishes::new();
-        assert_eq!(wishes.choose(CHAIN, 1, 0b110, 0), 0b10);
-        wishes.add(CHAIN, 1, 0b100);
-        wishes.add(CHAIN, 2, 0b10);
-        assert_eq!(wishes.choose(CHAIN, 1, 0b111, 0), 0b100);
-        assert_eq!(wishes.choose(CHAIN, 1, 0, 0), 0);
+        assert_eq!(wishes.choose(CHAIN, 1, 0b110), 0b10);
+        wishes.add(CHAIN, 1, 0b100, false);
+        wishes.add(CHAIN, 2, 0b10, false);
+        assert_eq!(wishes.choose(CHAIN, 1, 0b111), 0b100);
+        assert_eq!(wishes.choose(CHAIN, 1, 0), 0);
     }
 }

@@ -18,36 +18,6 @@ pub(super) enum Progress<const B: usize> {
     Under(Incoming<B>),
 }
 
-/// The leaves of a block that were sent as parts of repairs, and not alone since then.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Coded {
-    block: u32,
-    /// The leaves that were in at least one repair, and in at least two.
-    bits: [u64; 2],
-}
-
-impl Coded {
-    pub(super) const NONE: Self = Self { block: 0, bits: [0; 2] };
-
-    /// Returns the leaves of a block that were in two repairs.
-    pub(super) const fn twice(&self, block: u32) -> u64 {
-        if self.block == block { self.bits[1] } else { 0 }
-    }
-
-    /// Records that leaves were sent in one frame. The record of another block is lost.
-    pub(super) const fn sent(&mut self, block: u32, mask: u64) {
-        if self.block != block {
-            *self = Self { block, ..Self::NONE };
-        }
-        let [once, twice] = self.bits;
-        self.bits = if mask.is_power_of_two() {
-            [once & !mask, twice & !mask]
-        } else {
-            [once | mask, twice | once & mask]
-        };
-    }
-}
-
 #[derive(Clone)]
 pub(super) struct Tracked<const B: usize> {
     pub(super) outline: Outline,
@@ -80,7 +50,6 @@ pub(super) struct Tracked<const B: usize> {
     pub(super) newest_on: Option<u8>,
     /// When this node last queued an answer to a request for leaves of the chain.
     pub(super) asked: u64,
-    pub(super) coded: Coded,
 }
 
 /// Returns a mask with the lowest `leaves` bits set.
@@ -275,7 +244,7 @@ impl Ask {
     /// lacks.
     pub(super) fn yield_once(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         if !self.has_yielded && self.due != u64::MAX {
-            let later = Self::at(clock, pace.timing.reply_ms, pace.timing.request_ms, draws).due;
+            let later = Self::at(clock, pace.timing.answer_ms(), pace.timing.request_ms, draws).due;
             if later > self.due {
                 (self.due, self.has_yielded) = (later, true);
             }

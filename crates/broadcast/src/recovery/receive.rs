@@ -3,7 +3,7 @@
 //! at random ([`Waiting`]). Nothing is stored or relayed before it is verified.
 
 use crate::recovery::missed::Known;
-use crate::recovery::progress::{Coded, every};
+use crate::recovery::progress::every;
 use crate::recovery::send::place_of;
 use crate::recovery::*;
 use crate::{Claim, Head, HeadError, LeafError, SenderCertificate, Taken};
@@ -244,7 +244,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             since: self.clock,
             newest_on: None,
             asked: 0,
-            coded: Coded::NONE,
         };
         if let Some(slot) = self.chains.get_mut(slot) {
             *slot = Some(tracked);
@@ -442,8 +441,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Processes a request.
-    pub(super) fn receive_wanted(&mut self, link: u8, chain: ChainRef, block: u32, wanted: u64) {
+    /// Processes a request. `codes` states whether the node may answer with repairs.
+    pub(super) fn receive_wanted(
+        &mut self,
+        link: u8,
+        (chain, block): (ChainRef, u32),
+        wanted: u64,
+        codes: bool,
+    ) {
         let (pace, clock) = (self.pace(), self.clock);
         if chain == ANY_CHAIN {
             for tracked in self.chains.iter_mut().flatten().filter(|tracked| tracked.is_whole()) {
@@ -472,10 +477,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         if block == 0 {
             if wanted & WANTS_CERTIFICATE != 0 {
-                self.plan_answer(Piece::ChainCertificate(chain), link);
+                self.plan_answer(Piece::ChainCertificate(chain), link, 0);
             }
             if wanted & WANTS_HEAD != 0 {
-                self.plan_answer(Piece::Head(chain), link);
+                self.plan_answer(Piece::Head(chain), link, 0);
             }
             return;
         }
@@ -488,12 +493,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             tracked.ask.yield_once(clock, &pace, &mut self.draws);
         }
         let bits = wanted & tracked.held(block);
-        let is_alone = tracked.outline.in_block(block) == 1;
-        if bits != 0 && !is_alone {
-            self.note_wish(chain, block, wanted);
+        let in_block = tracked.outline.in_block(block);
+        let gather_ms = if codes && in_block > 1 { pace.timing.gather_ms } else { 0 };
+        if bits != 0 && gather_ms > 0 {
+            self.note_wish(chain, block, wanted, in_block);
         }
         if bits != 0
-            && self.plan_answer(Piece::Leaves { chain, block, bits }, link)
+            && self.plan_answer(Piece::Leaves { chain, block, bits }, link, gather_ms)
             && let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut)
         {
             tracked.asked = clock;
@@ -548,8 +554,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Queues answers for the requested items, except items that were answered recently or are
-    /// already queued as relays. Returns whether an answer was queued.
-    pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
+    /// already queued as relays. The node waits for `gather_ms` before it answers. Returns whether an
+    /// answer was queued.
+    pub(super) fn plan_answer(&mut self, piece: Piece, link: u8, gather_ms: u32) -> bool {
         let link = LinkSet::one(link);
         let is_about_to_be_sent = |item: Item| {
             self.relays
@@ -580,10 +587,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         };
         let is_something = !matches!(piece, Piece::Leaves { bits: 0, .. });
         if is_something {
-            let gather_ms = match piece {
-                Piece::Leaves { .. } => self.settings.timing.gather_ms,
-                _ => 0,
-            };
             let due =
                 self.within(self.settings.timing.reply_ms).saturating_add(u64::from(gather_ms));
             // If a node repeats a request for items that other nodes have sent, it did not receive
@@ -604,38 +607,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         is_something
     }
 
-    /// Records requested leaves that this node did not send because other nodes sent them.
-    fn spare(&mut self, chain: ChainRef, block: u32, bits: u64) {
-        let same = |spared: &&mut Spared| (spared.chain, spared.block) == (chain, block);
-        if let Some(spared) = self.spared.iter_mut().flatten().find(same) {
-            spared.bits |= bits;
-            return;
-        }
-        let place = self.spared_next % self.spared.len();
-        self.spared_next = place + 1;
-        if let Some(place) = self.spared.get_mut(place) {
-            *place = Some(Spared { chain, block, bits });
-        }
-    }
-
-    /// Returns whether this node withheld a part of the piece when it was last requested, and
-    /// clears that record.
-    fn was_spared(&mut self, piece: Piece) -> bool {
-        let Some((chain, block, bits)) = piece.place() else { return false };
-        let found = self.spared.iter_mut().find(|place| {
-            place.is_some_and(|spared| {
-                (spared.chain, spared.block) == (chain, block) && spared.bits & bits != 0
-            })
-        });
-        found.is_some_and(|place| {
-            if let Some(spared) = place {
-                spared.bits &= !bits;
-            }
-            place.take_if(|spared| spared.bits == 0);
-            true
-        })
-    }
-
     /// Records that more signatures arrive than can be checked. A genuine signature may then need
     /// many attempts until it is chosen, so the node keeps requesting, and asks other nodes to
     /// advertise their chains.
@@ -643,39 +614,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         self.contended = self.clock.saturating_add(u64::from(self.settings.timing.quiet_ms));
         if self.unknown.iter().all(Option::is_none) {
             self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
-        }
-    }
-
-    /// Records that another node has sent a copy of a genuine item on a link. This node then does
-    /// not send the item there as an answer, and does not relay it there after enough copies.
-    /// Entries with `is_firm` are an exception: they are sent in any case.
-    pub(super) fn note_duplicate(&mut self, item: Item, link: u8) {
-        let link = LinkSet::one(link);
-        let enough = match self.settings.relay {
-            Relay::Flood { copies } => copies,
-            Relay::Never | Relay::OtherLinks => 1,
-        };
-        self.relays.suppress(item, |planned| {
-            if planned.is_firm || enough == u8::MAX || planned.links.and(link).is_empty() {
-                return false;
-            }
-            planned.duplicates = planned.duplicates.saturating_add(1);
-            planned.duplicates >= enough && planned.links == link
-        });
-        let mut is_spared = false;
-        self.answers.suppress(item, |planned| {
-            let ends = planned.links == link && !planned.is_firm;
-            is_spared |= ends;
-            ends
-        });
-        if let (true, Some((chain, block, bits))) = (is_spared, place_of(item)) {
-            self.spare(chain, block, bits);
-        }
-        // The certificate of a chain is also an answer to a request for the sender's certificate.
-        if let Item::Certificate(_) = item {
-            self.answers.drop_if(|planned| {
-                planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_))
-            });
         }
     }
 }

@@ -47,7 +47,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             let transmit = match turn {
                 Turn::Relay => self.send_planned(false, store, out)?,
                 Turn::Answer => self.send_planned(true, store, out)?,
-                Turn::Ask(slot) => self.send_wanted(slot, out),
+                Turn::Ask(slot) => {
+                    let uses_repairs = S::REPAIRS && self.settings.timing.gather_ms > 0;
+                    self.send_wanted(slot, uses_repairs, out)
+                }
                 Turn::Unknown(place) => self.send_unknown(place, out),
                 Turn::Advertise(slot) => self.send_holds(slot, out),
                 Turn::Head(place) => self.send_head_wanted(place, out),
@@ -113,7 +116,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if let (true, true, Piece::Leaves { chain, block, bits }) =
             (answers, S::REPAIRS, planned.piece)
         {
-            sent = Piece::Leaves { chain, block, bits: self.choose_leaves(chain, block, bits) };
+            sent = Piece::Leaves { chain, block, bits: self.wishes.choose(chain, block, bits) };
         }
         if answers && !self.note_recent(sent) {
             // The table of recent answers is full. Postpone this answer until an entry is free.
@@ -144,7 +147,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if answers {
             self.answers.mark_sent(&planned, sent, again);
             if let (true, Piece::Leaves { chain, block, bits }) = (S::REPAIRS, sent) {
-                self.note_leaves_sent(chain, block, bits);
+                self.wishes.sent(chain, block, bits);
             }
         } else {
             self.relays.mark_sent(&planned, sent, again);
@@ -189,8 +192,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok((at.map_or(Ok(None), |at| append(store, item, out, at))?, false))
     }
 
-    /// Requests the missing leaves of the current block.
-    fn send_wanted(&mut self, slot: usize, out: &mut [u8]) -> Option<Transmit> {
+    /// Requests the missing leaves of the current block. `uses_repairs` states whether the node can
+    /// compute leaves from repairs.
+    fn send_wanted(&mut self, slot: usize, uses_repairs: bool, out: &mut [u8]) -> Option<Transmit> {
         let (pace, clock, links) = (self.pace(), self.clock, self.settings.links);
         let tracked = self.chains.get_mut(slot)?.as_mut()?;
         let Some((block, wanted)) = tracked.missing() else {
@@ -204,7 +208,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let links =
             if tracked.links.and(links).is_empty() { links } else { tracked.links.and(links) };
         let chain = tracked.reference;
-        let frame = self.request_frame(chain, block, wanted);
+        let flag = if uses_repairs { coded::flag(tracked.outline.in_block(block)) } else { 0 };
+        let frame = self.request_frame(chain, block, wanted | flag);
         transmit(&frame, links, Purpose::Request, out)
     }
 

@@ -158,7 +158,7 @@ pub struct Meter {
     pub certificates: Rate,
     /// How often the node sends a request or advertisement.
     pub requests: Rate,
-    /// How often the node sends a frame as an answer, and how often it computes a leaf from a repair.
+    /// How often the node sends a frame as an answer, and how often it reads a leaf for a repair.
     pub answers: Rate,
 }
 

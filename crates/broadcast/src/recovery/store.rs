@@ -72,7 +72,7 @@ pub trait Store {
     type Error;
 
     /// Whether the node sends repairs and computes leaves from them (spec/broadcast.md, section
-    /// 5.1). For this it reads up to 63 leaves for one frame, and needs 18 KiB of stack.
+    /// 5.1). For this it reads up to eight leaves for one frame, and needs 18 KiB of stack.
     const REPAIRS: bool = false;
 
     /// Stores an item. Replaces an earlier value of the same item.

@@ -57,6 +57,10 @@ const SIGN_PAUSE: Duration = Duration::from_millis(400);
 const RECEIPTS_PAUSE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(3));
 /// How long to wait for frames while a head waits to be sent to a receiver.
 const ANSWER_PAUSE: Duration = Duration::from_millis(5);
+/// The number of blocks of an update file, of one message each, that are sent before the sender
+/// waits for requests. Motes cannot keep messages of later blocks: after a loss, a mote requests the
+/// rest of these blocks one by one.
+const UPDATE_BLOCKS: u32 = 8;
 /// How long to look for frames before the state of the receipts is checked again.
 const LOOK: Duration = Duration::from_millis(20);
 /// The number of bytes that are sent between two pauses. Receivers have at least this much buffer
@@ -362,6 +366,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         // A receiver without the head loses the whole first block, so wait until no receiver
         // requests the head.
         self.settle(reference, 0, 0).await?;
+        let every = if content.is_update_file() { UPDATE_BLOCKS } else { 1 };
         for block in sent.clamp(1, chain.blocks())..=chain.blocks() {
             let leaves = chain.in_block(block);
             // The node releases all earlier leaves together with the first one here.
@@ -372,7 +377,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     .map_err(SendError::Refused)?;
                 self.flush().await?;
             }
-            self.settle(reference, block, leaves.saturating_sub(1)).await?;
+            if block % every == 0 || block == chain.blocks() {
+                self.settle(reference, block, leaves.saturating_sub(1)).await?;
+            }
             progress(block);
         }
         check_unchanged(content)
@@ -531,16 +538,20 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         let is_own = self.store.has(chain);
         self.has_receiver |= is_own;
         let now = now(self.start);
-        // An answer has one item of the chain.
+        // An answer is at most as long as the longest item of the chain for each requested item.
         let longest = self.store.longest_leaf(chain).max(MAX_HEAD) as u64;
+        let whole = wanted;
         let wanted = wanted & self.store.items(chain, block);
         let Some(keyed) = self.keyed.as_mut().filter(|_| is_own || chain == ANY_CHAIN) else {
             return Ok(());
         };
-        let wanted = keyed.requests.granted(now.ms, wanted, longest);
-        if wanted == 0 {
+        let granted = keyed.requests.granted(now.ms, wanted, longest);
+        if granted == 0 {
             return Ok(());
         }
+        // The receiver lacks more leaves than those of a part of its request. They are sent alone,
+        // because the node cannot choose repairs for such a receiver.
+        let wanted = if granted == wanted { whole } else { granted };
         let mut frame = [0; 64];
         let mut writer = Writer::new(&mut frame);
         BroadcastFrame::Wanted { chain, block, wanted }

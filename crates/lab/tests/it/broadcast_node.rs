@@ -358,7 +358,7 @@ fn a_failure_of_the_store_at_any_call_loses_no_message_and_repeats_none() {
     ];
     frames.extend((0..5).map(|place| leaf_frame(&signed, place)));
     for fails_after in 0..24 {
-        let mut store = Failing::default();
+        let mut store = Failing::<false>::default();
         let mut node: Receiver<'_> = Node::new(settings(&authority), 7, at(0));
         store.left = Some(fails_after);
         let mut verified = Vec::new();

@@ -4,7 +4,9 @@ use crate::failing::Failing;
 use crate::receiver::{
     RADIO, Receiver, at, authority, encode, follower, leaf_frame, sender, settings,
 };
-use moteseal_broadcast::recovery::{Event, Item, Node, Purpose, Relay, Settings, Store, Timing};
+use moteseal_broadcast::recovery::{
+    Event, Item, Meter, Node, Purpose, Relay, Settings, Store, Timing,
+};
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_lab::broadcast::chains::{Repeating, run_with};
 use moteseal_lab::broadcast::hop;
@@ -12,6 +14,8 @@ use moteseal_lab::chance::{Average, Seed};
 use moteseal_lab::radio::{Authority, MapStore, SignedChain};
 
 const COUNT: usize = 12;
+/// The bit of a request whose sender can use repairs.
+const USES_REPAIRS: u64 = 1 << 63;
 
 /// A chain of two blocks, whose messages have different lengths.
 fn chain(authority: &Authority) -> SignedChain {
@@ -20,10 +24,14 @@ fn chain(authority: &Authority) -> SignedChain {
 }
 
 /// Returns a node that has the whole chain, and collects requests.
-fn whole<'a>(authority: &'a Authority, signed: &SignedChain) -> (Receiver<'a>, MapStore) {
+fn whole<'a>(
+    authority: &'a Authority,
+    signed: &SignedChain,
+    seed: u64,
+) -> (Receiver<'a>, MapStore) {
     let timing = Timing { gather_ms: 50, ..Timing::LAN };
     let settings = Settings { timing, relay: Relay::Never, ..settings(authority) };
-    let mut node = Node::new(settings, 5, at(0));
+    let mut node = Node::new(settings, seed, at(0));
     let mut store = MapStore::default();
     receive_all(&mut node, &mut store, signed, 0);
     (node, store)
@@ -52,53 +60,20 @@ fn is_complete(node: &Receiver<'_>) -> bool {
     node.chains().all(|(.., is_complete)| is_complete)
 }
 
-/// Runs the first node, which answers, and a second node for up to a minute. The first node also
-/// receives `requests` at the start of each second. Returns the frames with leaves that the first
-/// node sent.
-fn answers<S: Store<Error: std::fmt::Debug>>(
-    (node, store): &mut (Receiver<'_>, MapStore),
-    requests: &[Vec<u8>],
-    (other, other_store): (&mut Receiver<'_>, &mut S),
-) -> Vec<Vec<u8>> {
-    let (mut out, mut sent) = (vec![0; MAX_BROADCAST_FRAME], Vec::new());
-    for now in (5_000..65_000).step_by(10) {
-        if now % 1_000 == 0 {
-            for request in requests {
-                node.receive(at(now), RADIO, request, store).unwrap();
-            }
-        }
-        while let Some(transmit) = other.poll(at(now), other_store, &mut out).unwrap() {
-            if transmit.purpose == Purpose::Request {
-                node.receive(at(now), RADIO, &out[..transmit.length], store).unwrap();
-            }
-        }
-        while let Some(transmit) = node.poll(at(now), store, &mut out).unwrap() {
-            if transmit.purpose == Purpose::Answer {
-                sent.push(out[..transmit.length].to_vec());
-                other.receive(at(now), RADIO, &out[..transmit.length], other_store).unwrap();
-            }
-        }
-        if is_complete(other) {
-            break;
-        }
-    }
-    sent
-}
-
 #[test]
 fn one_repair_serves_receivers_that_lack_different_leaves() {
     let authority = authority();
     let signed = chain(&authority);
     let chain = signed.reference();
     let (mut repairs, mut out) = (0, vec![0; MAX_BROADCAST_FRAME]);
-    // Now and then a leaf is sent alone.
     for seed in 0..20 {
-        let (mut node, mut store) = whole(&authority, &signed);
+        let (mut node, mut store) = whole(&authority, &signed, seed);
         let mut receivers = [0, 3, 5].map(|place| {
             let (mut node, mut store) = follower(&authority, &signed);
             receive_all(&mut node, &mut store, &signed, 1 << place);
             assert!(!is_complete(&node));
-            let wanted = BroadcastFrame::Wanted { chain, block: 1, wanted: 1 << place };
+            let wanted =
+                BroadcastFrame::Wanted { chain, block: 1, wanted: 1 << place | USES_REPAIRS };
             (node, store, encode(&wanted))
         });
         let start = 10_000 + seed * 1_111;
@@ -122,7 +97,6 @@ fn one_repair_serves_receivers_that_lack_different_leaves() {
             }
         }
         repairs += u32::from(frames == 1);
-        assert!(frames <= 3);
         for (node, store, _) in &mut receivers {
             assert!(is_complete(node), "{frames} frames");
             for (block, index, leaf) in &signed.leaves {
@@ -131,32 +105,69 @@ fn one_repair_serves_receivers_that_lack_different_leaves() {
             }
         }
     }
-    assert!(repairs >= 15, "{repairs} of 20 answers were one repair");
+    assert_eq!(repairs, 20, "not all answers were one repair");
 }
 
 #[test]
-fn a_receiver_that_cannot_use_repairs_gets_every_leaf() {
+fn a_receiver_that_cannot_use_repairs_gets_leaves_alone() {
     let authority = authority();
     let signed = chain(&authority);
     let chain = signed.reference();
-    // Another receiver, or an attacker, requests other leaves all the time.
-    let others = [0b01, 0b10]
-        .map(|bits| encode(&BroadcastFrame::Wanted { chain, block: 1, wanted: bits << 2 }));
+    let mut out = vec![0; MAX_BROADCAST_FRAME];
     let mut repairs = 0;
-    for lost in [0b1, 0b1_0000, 0b11_0010] {
-        let mut helper = whole(&authority, &signed);
-        let mut store = Failing::default();
+    for lost in [0b1, 0b1_0000, 0b11_0010, 0b11_1111] {
+        let (mut helper, mut archive) = whole(&authority, &signed, 5);
+        let mut store = Failing::<false>::default();
         let mut node =
             Node::new(Settings { timing: Timing::LAN, ..settings(&authority) }, 9, at(0));
         receive_all(&mut node, &mut store, &signed, lost);
-        let sent = answers(&mut helper, &others, (&mut node, &mut store));
-        assert!(is_complete(&node), "{lost:b}: {} answers", sent.len());
-        let is_repair = |frame: &&Vec<u8>| {
-            matches!(BroadcastFrame::decode(frame), Ok(BroadcastFrame::Repair { .. }))
-        };
-        repairs += sent.iter().filter(is_repair).count();
+        for now in 5_000..8_000 {
+            while let Some(transmit) = node.poll(at(now), &mut store, &mut out).unwrap() {
+                if transmit.purpose != Purpose::Request {
+                    continue;
+                }
+                helper.receive(at(now), RADIO, &out[..transmit.length], &mut archive).unwrap();
+                // Other receivers, or an attacker, request the same leaves and others each time.
+                for wanted in [0b1, 0b10, 0b100, 0b1000, 0b11_0000] {
+                    let wanted = wanted | USES_REPAIRS;
+                    let request = encode(&BroadcastFrame::Wanted { chain, block: 1, wanted });
+                    helper.receive(at(now + 1), RADIO, &request, &mut archive).unwrap();
+                }
+            }
+            while let Some(transmit) = helper.poll(at(now), &mut archive, &mut out).unwrap() {
+                let frame = &out[..transmit.length];
+                if let Ok(BroadcastFrame::Repair { mask, .. }) = BroadcastFrame::decode(frame) {
+                    assert_eq!(mask & lost, 0, "{mask:b}");
+                    repairs += 1;
+                }
+                node.receive(at(now), RADIO, frame, &mut store).unwrap();
+            }
+        }
+        assert!(is_complete(&node), "{lost:b} is not complete");
     }
     assert!(repairs > 0, "no answer was a repair");
+}
+
+#[test]
+fn forged_repairs_cause_little_work() {
+    let authority = authority();
+    let signed = chain(&authority);
+    let chain = signed.reference();
+    let (mut node, mut store) = follower(&authority, &signed);
+    receive_all(&mut node, &mut store, &signed, 1 << 3);
+    const CALLS: usize = 1_000_000;
+    let mut store = Failing::<true> { inner: store, left: Some(CALLS) };
+    let mut calls = |mask: u64| {
+        let forged = BroadcastFrame::Repair { chain, block: 1, mask, lengths: 0, bytes: &[1; 90] };
+        let before = store.left.unwrap();
+        node.receive(at(1_000_000), RADIO, &encode(&forged), &mut store).unwrap();
+        before - store.left.unwrap()
+    };
+    // No repair of a sender has more than eight leaves.
+    assert_eq!(calls(u64::MAX >> 1), 0);
+    let limit = usize::from(Meter::MOTE.answers.burst);
+    let all: usize = (0..1_000).map(|_| calls(0b11_1111)).sum();
+    assert!((1..=limit).contains(&all), "the store was called {all} times");
 }
 
 #[test]
@@ -214,7 +225,7 @@ fn a_repair_of_the_same_leaves_by_another_node_ends_a_planned_answer() {
     let authority = authority();
     let signed = chain(&authority);
     let chain = signed.reference();
-    let (mut node, mut store) = whole(&authority, &signed);
+    let (mut node, mut store) = whole(&authority, &signed, 5);
     let (mut bytes, mut lengths) = (vec![0; 400], 0);
     for place in [1, 4] {
         let leaf = &signed.leaves[place].2;
@@ -225,7 +236,7 @@ fn a_repair_of_the_same_leaves_by_another_node_ends_a_planned_answer() {
         |bytes| encode(&BroadcastFrame::Repair { chain, block: 1, mask: 0b1_0010, lengths, bytes });
     let mut out = vec![0; MAX_BROADCAST_FRAME];
     let mut answers = |now: u64, repair: &[u8]| {
-        for wanted in [0b10, 0b1_0000] {
+        for wanted in [0b10 | USES_REPAIRS, 0b1_0000 | USES_REPAIRS] {
             let wanted = encode(&BroadcastFrame::Wanted { chain, block: 1, wanted });
             node.receive(at(now), RADIO, &wanted, &mut store).unwrap();
         }

@@ -3,15 +3,15 @@ use moteseal_broadcast::recovery::{Item, Store};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, Revoked};
 use moteseal_lab::radio::MapStore;
 
-/// A store in which one call fails. It permits no repairs.
+/// A store in which one call fails. `R` states whether it permits repairs.
 #[derive(Default)]
-pub(crate) struct Failing {
+pub(crate) struct Failing<const R: bool = false> {
     pub(crate) inner: MapStore,
     /// The number of calls that succeed before one fails; `None` if no further call fails.
     pub(crate) left: Option<usize>,
 }
 
-impl Failing {
+impl<const R: bool> Failing<R> {
     fn count_call(&mut self) -> Result<(), &'static str> {
         match &mut self.left {
             Some(0) => {
@@ -27,8 +27,9 @@ impl Failing {
     }
 }
 
-impl Store for Failing {
+impl<const R: bool> Store for Failing<R> {
     type Error = &'static str;
+    const REPAIRS: bool = R;
 
     fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Self::Error> {
         self.count_call()?;

@@ -98,8 +98,10 @@ impl Site {
         for ring in 0..3 + chance.below(3) as usize {
             let first = devices.len();
             for _ in 0..u64::from(MIN_COUNT) + chance.below(4) {
-                // One device in ten leaves the group.
-                let leaves = if chance.below(10) == 0 { chance.below(2000) } else { u64::MAX };
+                // One device in ten leaves the group. The first key group stays whole, so that there
+                // are always answers.
+                let leaves =
+                    if ring > 0 && chance.below(10) == 0 { chance.below(2000) } else { u64::MAX };
                 devices.push(Device::new(chance, Some(ring), 0, leaves));
             }
             rings.push(first..devices.len());

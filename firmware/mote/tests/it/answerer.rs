@@ -273,4 +273,30 @@ fn states_why_it_does_not_answer() {
         )
         .unwrap();
     assert_eq!(run(&mut source, &mut durable, SIGNED + 55..SIGNED + 200), []);
+
+    // A query that the mote answers: the reason why it does not answer an epoch.
+    let query = "SELECT SUM(reading) FROM sensors EPOCH DURATION 1s";
+    let mut plan = [0; MAX_PLAN];
+    let plan = Plan::parse(query, &schema).unwrap().encode(&mut plan).unwrap();
+    let id = QueryId::of(&ROSTER, &[3; 16], plan);
+    let start = SIGNED + 300;
+    source.stepped(Some(start * EPOCH_MS), Some(start * EPOCH_MS + 500));
+    let schedule = schedule_of(query, &schema, start, UNTIL);
+    source.receive(Some(start * EPOCH_MS + 500), &schedule, &mut durable, &mut |_| ()).unwrap();
+    let mut out = [0; 1400];
+    let mut stated = Vec::new();
+    for second in start + 1..start + 40 {
+        let now = second * EPOCH_MS;
+        if let Some(length) = source.next_body(now, &mut out, &mut durable, &mut |_| ()).unwrap()
+            && let SumUplink::Refusal(refusal) = SumUplink::open(&out[..length], &link).unwrap()
+        {
+            assert!(secret.has_refused(id, refusal.epoch, refusal.reason, &refusal.tag));
+            stated.push((refusal.epoch, refusal.reason.to_owned()));
+        }
+        // The time is lost and found again in each second, so no epoch is observed to its end.
+        source.stepped(Some(now), None);
+        source.stepped(None, Some(now + 10));
+    }
+    let why = "EpochNotObserved".to_owned();
+    assert_eq!(stated, [(start, why.clone()), (start + 30, why)]);
 }

@@ -39,13 +39,14 @@ struct Wish {
 #[derive(Clone, Debug)]
 pub(super) struct Wishes {
     wishes: [Option<Wish>; WISHES],
-    /// The place that is used next if all are in use by other blocks.
-    next: usize,
+    /// Whether there was no place for a request. Until no requests are left, all leaves are sent
+    /// alone.
+    is_overfull: bool,
 }
 
 impl Wishes {
     pub(super) const fn new() -> Self {
-        Self { wishes: [None; WISHES], next: 0 }
+        Self { wishes: [None; WISHES], is_overfull: false }
     }
 
     fn of(&self, chain: ChainRef, block: u32) -> impl Iterator<Item = &Wish> {
@@ -54,6 +55,7 @@ impl Wishes {
 
     fn drop_if(&mut self, mut ends: impl FnMut(&Wish) -> bool) {
         self.wishes.iter_mut().for_each(|wish| _ = wish.take_if(|wish| ends(wish)));
+        self.is_overfull &= self.wishes.iter().any(Option::is_some);
     }
 
     /// Adds a request. Two requests become one if the first names all that the second names, or if
@@ -76,11 +78,9 @@ impl Wishes {
             wish.bits |= bits;
             return;
         }
-        let free = self.wishes.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.next % WISHES);
-        self.next = place + 1;
-        if let Some(place) = self.wishes.get_mut(place) {
-            *place = Some(Wish { chain, block, bits, is_plain });
+        match self.wishes.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(Wish { chain, block, bits, is_plain }),
+            None => self.is_overfull = true,
         }
     }
 
@@ -99,7 +99,7 @@ impl Wishes {
             *(if wish.is_plain { &mut alone } else { &mut joins }) |= wish.bits;
         }
         let mut left = bits & joins & !alone;
-        if left & first == 0 {
+        if left & first == 0 || self.is_overfull {
             return first;
         }
         let mut mask = first;
@@ -112,6 +112,11 @@ impl Wishes {
             }
         }
         mask
+    }
+
+    /// Returns whether a leaf must be sent alone.
+    fn is_plain(&self, chain: ChainRef, block: u32, index: u8) -> bool {
+        self.of(chain, block).any(|wish| wish.is_plain && wish.bits >> index & 1 == 1)
     }
 
     /// Records that leaves were sent.
@@ -234,6 +239,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         // A frame of unknown origin must not cause much work at any rate, so each leaf that is read
         // counts.
         if (0..leaves).any(|_| !self.repair_meter.take(clock)) {
+            // Until the flood is over, request leaves that are sent alone.
+            self.repairs_end = clock.saturating_add(u64::from(pace.timing.quiet_ms));
             return Ok(Event::Nothing);
         }
         let Some(others) = combine(store, (chain, block), mask & !lacks, &mut sum)? else {
@@ -252,6 +259,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         if length == 0 {
             for index in (0..MAX_PER_BLOCK).filter(|index| mask >> index & 1 == 1) {
+                // Receivers that cannot use the repair still need the leaf.
+                if self.wishes.is_plain(chain, block, index) {
+                    continue;
+                }
                 self.note_answered(Item::Leaf { chain, block, index }, LinkSet::one(link));
             }
         }
@@ -326,6 +337,23 @@ mod tests {
         // More requests than places: the repairs have fewer leaves.
         let many: std::vec::Vec<u64> = (0..16).map(|index| 1 << index).collect();
         assert!((1..=16).contains(&count(&many)));
+    }
+
+    #[test]
+    fn a_request_without_a_place_ends_coding() {
+        let mut wishes = Wishes::new();
+        (2..9).for_each(|block| wishes.add(OTHER, block, 1, false));
+        wishes.add(CHAIN, 1, 0b1, false);
+        // This request has no place, and the others must not be combined: it names both leaves.
+        wishes.add(CHAIN, 1, 0b11, true);
+        assert_eq!(wishes.choose(CHAIN, 1, 0b11), 0b1);
+        wishes.drop_if(|wish| wish.chain == OTHER);
+        wishes.add(CHAIN, 1, 0b10, false);
+        assert_eq!(wishes.choose(CHAIN, 1, 0b11).count_ones(), 1);
+        wishes.drop_if(|_| true);
+        wishes.add(CHAIN, 1, 0b1, false);
+        wishes.add(CHAIN, 1, 0b10, false);
+        assert_eq!(wishes.choose(CHAIN, 1, 0b11), 0b11);
     }
 
     #[test]

@@ -486,14 +486,17 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         // A node that requests a block has the blocks before it.
         tracked.hint(block - 1, clock, &pace, &mut self.draws);
+        let in_block = tracked.outline.in_block(block);
+        // A node that cannot use repairs does not rely on answers to a node that can.
+        let is_answered_for_all = codes || in_block == 1 || wanted & coded::flag(in_block) == 0;
         if let Some((current, missing)) = tracked.missing()
             && current == block
             && missing & !wanted == 0
+            && is_answered_for_all
         {
             tracked.ask.yield_once(clock, &pace, &mut self.draws);
         }
         let bits = wanted & tracked.held(block);
-        let in_block = tracked.outline.in_block(block);
         let gather_ms = if codes && in_block > 1 { pace.timing.gather_ms } else { 0 };
         if bits != 0 && gather_ms > 0 {
             self.note_wish(chain, block, wanted, in_block);

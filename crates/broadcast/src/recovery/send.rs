@@ -48,7 +48,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 Turn::Relay => self.send_planned(false, store, out)?,
                 Turn::Answer => self.send_planned(true, store, out)?,
                 Turn::Ask(slot) => {
-                    let uses_repairs = S::REPAIRS && self.settings.timing.gather_ms > 0;
+                    let uses_repairs = S::REPAIRS
+                        && self.settings.timing.gather_ms > 0
+                        && self.clock >= self.repairs_end;
                     self.send_wanted(slot, uses_repairs, out)
                 }
                 Turn::Unknown(place) => self.send_unknown(place, out),

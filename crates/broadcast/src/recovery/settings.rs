@@ -158,7 +158,8 @@ pub struct Meter {
     pub certificates: Rate,
     /// How often the node sends a request or advertisement.
     pub requests: Rate,
-    /// How often the node sends a frame as an answer, and how often it reads a leaf for a repair.
+    /// How often the node sends a frame as an answer, and how often it reads a leaf for a
+    /// repair that it has received.
     pub answers: Rate,
 }
 

@@ -57,10 +57,6 @@ const SIGN_PAUSE: Duration = Duration::from_millis(400);
 const RECEIPTS_PAUSE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(3));
 /// How long to wait for frames while a head waits to be sent to a receiver.
 const ANSWER_PAUSE: Duration = Duration::from_millis(5);
-/// The number of blocks of an update file, of one message each, that are sent before the sender
-/// waits for requests. Motes cannot keep messages of later blocks: after a loss, a mote requests the
-/// rest of these blocks one by one.
-const UPDATE_BLOCKS: u32 = 8;
 /// How long to look for frames before the state of the receipts is checked again.
 const LOOK: Duration = Duration::from_millis(20);
 /// The number of bytes that are sent between two pauses. Receivers have at least this much buffer
@@ -366,7 +362,6 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         // A receiver without the head loses the whole first block, so wait until no receiver
         // requests the head.
         self.settle(reference, 0, 0).await?;
-        let every = if content.is_update_file() { UPDATE_BLOCKS } else { 1 };
         for block in sent.clamp(1, chain.blocks())..=chain.blocks() {
             let leaves = chain.in_block(block);
             // The node releases all earlier leaves together with the first one here.
@@ -377,9 +372,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     .map_err(SendError::Refused)?;
                 self.flush().await?;
             }
-            if block % every == 0 || block == chain.blocks() {
-                self.settle(reference, block, leaves.saturating_sub(1)).await?;
-            }
+            self.settle(reference, block, leaves.saturating_sub(1)).await?;
             progress(block);
         }
         check_unchanged(content)

@@ -1,9 +1,7 @@
 //! Repairs: frames with the exclusive or of several leaves (spec/broadcast.md, section 5).
 
 use crate::failing::Failing;
-use crate::receiver::{
-    RADIO, Receiver, at, authority, encode, follower, leaf_frame, sender, settings,
-};
+use crate::receiver::{RADIO, Receiver, at, authority, encode, leaf_frame, node, sender, settings};
 use moteseal_broadcast::recovery::{
     Event, Item, Meter, Node, Purpose, Relay, Settings, Store, Timing,
 };
@@ -35,6 +33,29 @@ fn whole<'a>(
     let mut store = MapStore::default();
     receive_all(&mut node, &mut store, signed, 0);
     (node, store)
+}
+
+/// Returns a node that has the chain except the leaves in `lost`.
+fn lacking<'a>(
+    authority: &'a Authority,
+    signed: &SignedChain,
+    lost: u64,
+) -> (Receiver<'a>, MapStore) {
+    let (mut node, mut store) = node(authority);
+    receive_all(&mut node, &mut store, signed, lost);
+    (node, store)
+}
+
+/// Returns the exclusive or of leaves, and that of their lengths.
+fn combined(signed: &SignedChain, places: &[usize]) -> (Vec<u8>, u16) {
+    let (mut bytes, mut lengths) = (Vec::new(), 0);
+    for place in places {
+        let leaf = &signed.leaves[*place].2;
+        bytes.resize(bytes.len().max(leaf.len()), 0);
+        bytes.iter_mut().zip(leaf).for_each(|(sum, byte)| *sum ^= byte);
+        lengths ^= leaf.len() as u16;
+    }
+    (bytes, lengths)
 }
 
 /// Passes the certificate, the head and the leaves that are not in `lost` to a node.
@@ -69,8 +90,7 @@ fn one_repair_serves_receivers_that_lack_different_leaves() {
     for seed in 0..20 {
         let (mut node, mut store) = whole(&authority, &signed, seed);
         let mut receivers = [0, 3, 5].map(|place| {
-            let (mut node, mut store) = follower(&authority, &signed);
-            receive_all(&mut node, &mut store, &signed, 1 << place);
+            let (node, store) = lacking(&authority, &signed, 1 << place);
             assert!(!is_complete(&node));
             let wanted =
                 BroadcastFrame::Wanted { chain, block: 1, wanted: 1 << place | USES_REPAIRS };
@@ -153,8 +173,7 @@ fn forged_repairs_cause_little_work() {
     let authority = authority();
     let signed = chain(&authority);
     let chain = signed.reference();
-    let (mut node, mut store) = follower(&authority, &signed);
-    receive_all(&mut node, &mut store, &signed, 1 << 3);
+    let (mut node, store) = lacking(&authority, &signed, 1 << 3);
     const CALLS: usize = 1_000_000;
     let mut store = Failing::<true> { inner: store, left: Some(CALLS) };
     let mut calls = |mask: u64| {
@@ -175,15 +194,8 @@ fn a_changed_repair_yields_no_leaf() {
     let authority = authority();
     let signed = chain(&authority);
     let chain = signed.reference();
-    let (mut node, mut store) = follower(&authority, &signed);
-    receive_all(&mut node, &mut store, &signed, 1 << 3);
-    let leaf = |place: usize| &signed.leaves[place].2;
-    let mut bytes = vec![0; leaf(0).len().max(leaf(3).len()).max(leaf(5).len())];
-    let mut lengths = 0;
-    for place in [0, 3, 5] {
-        bytes.iter_mut().zip(leaf(place)).for_each(|(sum, byte)| *sum ^= byte);
-        lengths ^= leaf(place).len() as u16;
-    }
+    let (mut node, mut store) = lacking(&authority, &signed, 1 << 3);
+    let (bytes, lengths) = combined(&signed, &[0, 3, 5]);
     let mask = 0b10_1001;
     let genuine = BroadcastFrame::Repair { chain, block: 1, mask, lengths, bytes: &bytes };
     let frame = encode(&genuine);
@@ -196,7 +208,11 @@ fn a_changed_repair_yields_no_leaf() {
             let event = node.receive(at(10), RADIO, &changed, &mut store).unwrap();
             let is_new = matches!(event, Event::Pending { .. } | Event::Verified { .. });
             let item = Item::Leaf { chain, block: 1, index: 3 };
-            assert_eq!(is_new, store.is_kept(item, leaf(3)).unwrap(), "{at_byte}: {event:?}");
+            assert_eq!(
+                is_new,
+                store.is_kept(item, &signed.leaves[3].2).unwrap(),
+                "{at_byte}: {event:?}"
+            );
             accepted += u32::from(is_new);
         }
     }
@@ -226,12 +242,7 @@ fn a_repair_of_the_same_leaves_by_another_node_ends_a_planned_answer() {
     let signed = chain(&authority);
     let chain = signed.reference();
     let (mut node, mut store) = whole(&authority, &signed, 5);
-    let (mut bytes, mut lengths) = (vec![0; 400], 0);
-    for place in [1, 4] {
-        let leaf = &signed.leaves[place].2;
-        bytes.iter_mut().zip(leaf).for_each(|(sum, byte)| *sum ^= byte);
-        lengths ^= leaf.len() as u16;
-    }
+    let (bytes, lengths) = combined(&signed, &[1, 4]);
     let repair =
         |bytes| encode(&BroadcastFrame::Repair { chain, block: 1, mask: 0b1_0010, lengths, bytes });
     let mut out = vec![0; MAX_BROADCAST_FRAME];

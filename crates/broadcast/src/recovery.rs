@@ -308,10 +308,11 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     certificate_meter: Bucket,
     request_meter: Bucket,
     answer_meter: Bucket,
+    /// Limits the leaves that are read for repairs that the node receives.
     repair_meter: Bucket,
     /// Until this time, the node requests leaves that are sent alone, because more repairs arrive than
     /// it may compute.
-    repairs_end: u64,
+    no_repairs_until: u64,
     checks: Checks,
     receiver_keys: &'a [ReceiverKey],
     /// The number of authenticated requests that the node has sent.
@@ -348,7 +349,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             request_meter: Bucket::new(settings.meter.requests),
             answer_meter: Bucket::new(settings.meter.answers),
             repair_meter: Bucket::new(settings.meter.answers),
-            repairs_end: 0,
+            no_repairs_until: 0,
             checks: Checks::default(),
             receiver_keys: &[],
             attempts: 0,

@@ -24,7 +24,7 @@ use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, Que
 use moteseal_sum::sies::{
     EncryptError, MaskKey, MaskSecret, PSR, Psr, Slot, SourceKey, SourceSecret,
 };
-use moteseal_sum::wire::{Refusal, close_share};
+use moteseal_sum::wire::{REFUSE_AGAIN_MS, Refusal, close_share};
 use moteseal_verify::Roster;
 use tracing::{debug, info, warn};
 
@@ -38,8 +38,6 @@ const WITHIN: u64 = 10;
 const WITHIN_MS: (u64, u64) = (250, 1000);
 /// The maximum length of a frame without its records, in bytes.
 const AROUND: usize = 80;
-/// The minimum time between two refusals of a query, in milliseconds.
-const REFUSE_AGAIN_MS: u64 = 30_000;
 /// The maximum length of the frame of a refusal, in bytes.
 const MAX_REFUSAL: usize = 128;
 
@@ -490,8 +488,7 @@ impl Answerer {
 
 /// Returns the frame that tells the querier why an epoch is not answered.
 fn refusal(of: &Membership, query: QueryId, epoch: u64, reason: &str) -> Option<Vec<u8>> {
-    let tag = of.secret.refusal_tag(query, epoch, reason);
-    let refusal = Refusal { query: query.reference(), epoch, position: of.position, reason, tag };
+    let refusal = Refusal::by(&of.secret, of.position, query, epoch, reason);
     let mut frame = [0; MAX_REFUSAL];
     refusal.close(&of.link, &mut frame).ok().map(<[u8]>::to_vec)
 }

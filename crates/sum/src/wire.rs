@@ -4,7 +4,8 @@
 //! Frames are authenticated with the key of the link, so an outsider cannot impersonate a child.
 //! The link also identifies the child. Only the querier can check the sums in the frames.
 
-use crate::sies::{Psr, PsrError};
+use crate::query::QueryId;
+use crate::sies::{Psr, PsrError, SourceSecret};
 use moteseal_core::cbor::{BufferTooSmall, Reader, Writer};
 use moteseal_core::link::{Direction, FrameError, LinkKey, closed, opened};
 use moteseal_core::record::DeviceId;
@@ -22,6 +23,9 @@ pub enum SumUplink<'a> {
 
 /// The maximum length of the name of a reason in a [`Refusal`], in bytes.
 pub const MAX_REASON: usize = 40;
+/// The minimum time between two refusals of a query by a source, in milliseconds (spec/sums.md,
+/// section 4.1).
+pub const REFUSE_AGAIN_MS: u64 = 30_000;
 
 /// A source's statement that it does not answer an epoch of a query, and why. Aggregators pass it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +162,20 @@ impl<'a> SumUplink<'a> {
     }
 }
 
-impl Refusal<'_> {
+impl<'a> Refusal<'a> {
+    /// Makes the statement of the source with these secrets.
+    #[must_use]
+    pub fn by(
+        secret: &SourceSecret,
+        position: u32,
+        query: QueryId,
+        epoch: u64,
+        reason: &'a str,
+    ) -> Self {
+        let tag = secret.refusal_tag(query, epoch, reason);
+        Self { query: query.reference(), epoch, position, reason, tag }
+    }
+
     /// Writes the frame. The source uses the key of its link, and an aggregator that of the link to its
     /// parent.
     ///

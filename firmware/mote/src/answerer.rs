@@ -14,7 +14,7 @@ use moteseal_core::schema::Schema;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, Posed, QuerySchedule};
 use moteseal_sum::sies::{Psr, Slot, SourceKey, SourceSecret};
-use moteseal_sum::wire::{Refusal, close_share};
+use moteseal_sum::wire::{REFUSE_AGAIN_MS, Refusal, close_share};
 
 use crate::durable::{AnswerRefused, Durable};
 use crate::flash::Flash;
@@ -36,9 +36,6 @@ const WITHIN: u64 = 10;
 /// The minimum and the maximum of the time within which an answer is sent, in milliseconds. They
 /// apply to epochs of any length.
 const WITHIN_MS: (u64, u64) = (250, 1000);
-
-/// The minimum time between two refusals of a query, in milliseconds (spec/sums.md, section 4.1).
-const REFUSE_AGAIN_MS: u64 = 30_000;
 
 /// The newest reading in one epoch of a query.
 #[derive(Clone, Copy)]
@@ -352,9 +349,8 @@ fn refusal(
     reason: &str,
     out: &mut [u8],
 ) -> Option<usize> {
-    let tag = SourceSecret::from_bytes(&membership.secret).refusal_tag(query, epoch, reason);
-    let position = membership.position;
-    let refusal = Refusal { query: query.reference(), epoch, position, reason, tag };
+    let secret = SourceSecret::from_bytes(&membership.secret);
+    let refusal = Refusal::by(&secret, membership.position, query, epoch, reason);
     refusal.close(link, out).ok().map(<[u8]>::len)
 }
 

@@ -240,7 +240,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         // counts.
         if (0..leaves).any(|_| !self.repair_meter.take(clock)) {
             // Until the flood is over, request leaves that are sent alone.
-            self.repairs_end = clock.saturating_add(u64::from(pace.timing.quiet_ms));
+            self.no_repairs_until = clock.saturating_add(u64::from(pace.timing.quiet_ms));
             return Ok(Event::Nothing);
         }
         let Some(others) = combine(store, (chain, block), mask & !lacks, &mut sum)? else {

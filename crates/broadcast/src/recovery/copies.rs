@@ -1,6 +1,5 @@
 //! What a node does not send because other nodes have sent it.
 
-use crate::recovery::send::place_of;
 use crate::recovery::*;
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
@@ -36,7 +35,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             is_spared |= ends;
             ends
         });
-        if let (true, Some((chain, block, bits))) = (is_spared, place_of(item)) {
+        if let (true, Some((chain, block, bits))) = (is_spared, Piece::of(item).place()) {
             self.spare(chain, block, bits);
         }
         // The certificate of a chain is also an answer to a request for the sender's certificate.

@@ -1,9 +1,9 @@
 //! The queues of planned relays and answers, each with its due time. Queues are arrays of fixed
 //! size. An entry that does not fit is dropped; another node that lacks the item requests it again.
 
-use crate::recovery::send::place_of;
 use crate::recovery::settings::LinkSet;
 use crate::recovery::store::Item;
+use crate::recovery::{ANY_CHAIN, WANTS_CERTIFICATE, WANTS_HEAD};
 use crate::{ChainRef, KeyId};
 
 /// Why a node sends a frame.
@@ -62,42 +62,35 @@ impl Piece {
         }
     }
 
+    /// Returns the piece that consists of one item.
+    pub(super) const fn of(item: Item) -> Self {
+        match item {
+            Item::Certificate(key) => Self::Certificate(key),
+            Item::Revocation(base) => Self::Revocation(base),
+            Item::ChainCertificate(chain) => Self::ChainCertificate(chain),
+            Item::Head(chain) => Self::Head(chain),
+            Item::Leaf { chain, block, index } => {
+                Self::Leaves { chain, block, bits: 1 << (index & 63) }
+            }
+        }
+    }
+
     /// Returns the chain, block and bits that identify the piece in the tables of answers.
     pub(super) const fn place(&self) -> Option<(ChainRef, u32, u64)> {
         match *self {
             Self::Leaves { chain, block, bits } => Some((chain, block, bits)),
-            piece => place_of(piece.next()),
+            Self::Head(chain) => Some((chain, 0, WANTS_HEAD)),
+            Self::ChainCertificate(chain) => Some((chain, 0, WANTS_CERTIFICATE)),
+            Self::Revocation(base) => Some((ANY_CHAIN, 0, 1 << (base & 63))),
+            Self::Certificate(_) => None,
         }
     }
 
-    /// Returns the part of the piece that is sent first.
-    pub(super) const fn first(self) -> Self {
-        match self {
-            Self::Leaves { chain, block, bits } => {
-                Self::Leaves { chain, block, bits: bits & bits.wrapping_neg() }
-            }
-            piece => piece,
-        }
-    }
-
-    /// Removes `item` and returns whether anything is left.
-    fn remove(&mut self, item: Item) -> bool {
-        match (self, item) {
-            (Self::Leaves { chain, block, bits }, Item::Leaf { chain: of, block: at, index })
-                if (*chain, *block) == (of, at) =>
-            {
-                *bits &= !(1 << index);
-                *bits != 0
-            }
-            (piece, item) => piece.next() != item,
-        }
-    }
-
-    /// Removes another piece, which is a part of this one, and returns whether anything is left.
-    const fn remove_all(&mut self, sent: Self) -> bool {
-        match (self, sent) {
-            (Self::Leaves { bits, .. }, Self::Leaves { bits: sent, .. }) => {
-                *bits &= !sent;
+    /// Removes a part of this piece and returns whether anything is left.
+    const fn remove(&mut self, part: Self) -> bool {
+        match (self, part) {
+            (Self::Leaves { bits, .. }, Self::Leaves { bits: part, .. }) => {
+                *bits &= !part;
                 *bits != 0
             }
             _ => false,
@@ -105,11 +98,12 @@ impl Piece {
     }
 
     pub(super) fn has(&self, item: Item) -> bool {
-        match (self, item) {
-            (Self::Leaves { chain, block, bits }, Item::Leaf { chain: of, block: at, index }) => {
-                (*chain, *block) == (of, at) && bits >> index & 1 == 1
-            }
-            (piece, item) => piece.next() == item,
+        match (*self, Self::of(item)) {
+            (
+                Self::Leaves { chain, block, bits },
+                Self::Leaves { chain: of, block: at, bits: bit },
+            ) => (chain, block) == (of, at) && bits & bit != 0,
+            (piece, other) => piece == other,
         }
     }
 }
@@ -236,7 +230,7 @@ impl<const N: usize> Queue<N> {
         if let Some(place) = found {
             *place = place.take().and_then(|(mut planned, order)| {
                 planned.due = again;
-                planned.piece.remove_all(sent).then_some((planned, order))
+                planned.piece.remove(sent).then_some((planned, order))
             });
         }
     }
@@ -258,7 +252,7 @@ impl<const N: usize> Queue<N> {
             if let Some((planned, _)) = place
                 && planned.piece.has(item)
                 && ends(planned)
-                && !planned.piece.remove(item)
+                && !planned.piece.remove(Piece::of(item))
             {
                 *place = None;
             }

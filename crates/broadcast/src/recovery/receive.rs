@@ -4,7 +4,6 @@
 
 use crate::recovery::missed::Known;
 use crate::recovery::progress::every;
-use crate::recovery::send::place_of;
 use crate::recovery::*;
 use crate::{Claim, Head, HeadError, LeafError, SenderCertificate, Taken};
 
@@ -580,7 +579,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 }
             }
             piece => {
-                let was_lately = place_of(piece.next())
+                let was_lately = piece
+                    .place()
                     .is_some_and(|(chain, block, bit)| self.recent_bits(chain, block) & bit != 0);
                 if was_lately || is_about_to_be_sent(piece.next()) {
                     return false;

@@ -50,7 +50,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 Turn::Ask(slot) => {
                     let uses_repairs = S::REPAIRS
                         && self.settings.timing.gather_ms > 0
-                        && self.clock >= self.repairs_end;
+                        && self.clock >= self.no_repairs_until;
                     self.send_wanted(slot, uses_repairs, out)
                 }
                 Turn::Unknown(place) => self.send_unknown(place, out),
@@ -114,7 +114,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ) -> Result<Option<Transmit>, S::Error> {
         let planned = if answers { self.answers.first() } else { self.relays.first() };
         let Some(planned) = planned else { return Ok(None) };
-        let mut sent = planned.piece.first();
+        let mut sent = Piece::of(planned.piece.next());
         if let (true, true, Piece::Leaves { chain, block, bits }) =
             (answers, S::REPAIRS, planned.piece)
         {
@@ -137,7 +137,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         {
             repair = Self::write_repair((chain, block), bits, store, out)?;
             if repair.is_none() {
-                sent = sent.first();
+                sent = Piece::of(sent.next());
             }
         }
         let item = sent.next();
@@ -289,17 +289,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             recent.pass(self.clock, u64::from(self.settings.timing.hold_off_ms));
             recent.bits | recent.before
         })
-    }
-}
-
-/// Returns the chain, block and bit that identify an item in the table of recent answers.
-pub(super) const fn place_of(item: Item) -> Option<(ChainRef, u32, u64)> {
-    match item {
-        Item::Leaf { chain, block, index } => Some((chain, block, 1 << (index & 63))),
-        Item::Head(chain) => Some((chain, 0, WANTS_HEAD)),
-        Item::ChainCertificate(chain) => Some((chain, 0, WANTS_CERTIFICATE)),
-        Item::Revocation(base) => Some((ANY_CHAIN, 0, 1 << (base & 63))),
-        Item::Certificate(_) => None,
     }
 }
 

@@ -154,4 +154,11 @@ while read -r epoch count sum; do
 done < "$tour/node.psrs"
 [ "$(wc -l < "$tour/node.psrs")" = 2 ] || die "node.psrs does not have exactly two epochs"
 
+step a key file that requires masks is refused
+"$moteseal" sum setup --masks --roster "$tour/roster.cbor" --operator "$tour/op.pub.pem" --querier "$tour/querier.key.pem" \
+    --out "$tour/masked" 2> "$scratch/stderr" > "$scratch/made" || { cat "$scratch/stderr" >&2; die "the keys with masks were not made"; }
+! "$scratch/sum.run" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/masked/node.sum.key" "$scratch/guard" \
+    000102030405060708090a0b0c0d0e0f 30000 1000 2014 2> "$scratch/refused" || die "a source without masks answered"
+grep -q PolicyMissing "$scratch/refused" || die "the key file was not refused with PolicyMissing: $(cat "$scratch/refused")"
+
 step all tests of the bindings passed

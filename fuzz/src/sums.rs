@@ -6,7 +6,8 @@ use moteseal_core::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::participation::{Participation, max_size};
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys, SourceKeys};
+use moteseal_sum::QuerierName;
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, Masked, QuerierKeys, SourceKeys};
 use moteseal_sum::policy::{MAX_COLUMNS, Policy};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleDraft};
 use moteseal_sum::sies::Psr;
@@ -128,15 +129,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let circle =
         Circle { group: GroupId::of("home"), roster: ROSTER, sources: SOURCES, key_group: 100 };
     let mut pem = [0; MAX_KEY_FILE];
-    let querier =
-        QuerierKeys::encode(&circle, &fixture::operator().public(), &[7; 32], false, &mut pem)
-            .unwrap()
-            .as_bytes()
-            .to_vec();
-    let keys = QuerierKeys::decode(&querier).unwrap();
-    let source =
-        keys.source(DeviceId(*b"mote0001"), 3).encode(&mut pem).unwrap().as_bytes().to_vec();
+    let masked = Masked::new(&[!2, 7]).unwrap();
+    let mut files = |name: &str, masked: Option<&Masked>| {
+        let of = (&QuerierName::new(name).unwrap(), &fixture::operator().public());
+        let querier = QuerierKeys::encode(&circle, of, &[7; 32], masked, &mut pem).unwrap();
+        let querier = querier.as_bytes().to_vec();
+        let source = QuerierKeys::decode(&querier).unwrap().source(DeviceId(*b"mote0001"), 3);
+        [querier, source.encode(&mut pem).unwrap().as_bytes().to_vec()]
+    };
+    let ([querier, source], [further, its_source]) =
+        (files("querier", None), files("alerts", Some(&masked)));
     vec![
+        further,
+        its_source,
         set[..length].to_vec(),
         vec![6, 2, 0, 9],
         share,

@@ -296,6 +296,8 @@ enum moteseal_error
   MOTESEAL_ERROR_WRONG_GROUP = 116,
   // The keys are for another version of the roster.
   MOTESEAL_ERROR_WRONG_ROSTER = 117,
+  // The key file requires masks and a policy, which this library does not support.
+  MOTESEAL_ERROR_POLICY_MISSING = 118,
   // The object belongs to another network.
   MOTESEAL_ERROR_WRONG_NETWORK = 130,
   // The object belongs to another sender.
@@ -1093,7 +1095,8 @@ moteseal_error moteseal_urgent_object(const moteseal_device *device,
 //
 // @param device  The device. The key file must be for this device.
 // @param pem, length  The file's bytes. Wipe your copy afterwards.
-// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `UnknownDevice` (another device's file), or
+// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `UnknownDevice` (another device's file),
+//         `PolicyMissing` (the set-up made masks, which this library does not support), or
 //         an error of decoding or of keys.
 moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
                                                  const moteseal_device *device,

@@ -61,8 +61,8 @@ impl QuerierConfig {
         }
         let tree = match values.tree {
             Tree::File(path) => TreeSource::File(path),
-            Tree::Tables { gateways, devices } => {
-                TreeSource::Tables(TreeTables { gateways, devices })
+            Tree::Tables { querier, gateways, devices } => {
+                TreeSource::Tables(TreeTables { querier, gateways, devices })
             }
         };
         let Link { url, version, ca, user, password_file, certificate, certificate_key } =
@@ -117,6 +117,8 @@ enum Tree {
     #[pyo3(transparent)]
     File(PathBuf),
     Tables {
+        #[pyo3(item)]
+        querier: Option<String>,
         #[pyo3(item)]
         gateways: BTreeMap<String, String>,
         #[pyo3(item)]

@@ -297,7 +297,12 @@ def test_key_files_are_private_and_never_replaced(group: Group) -> None:
     assert [path.read_bytes() for path in group.made] == before
     with pytest.raises(moteseal.UsageError, match="4 key groups"):
         moteseal.sums.setup(roster, operator, querier=key, out=group.folder / "more", key_groups=4)
+    with pytest.raises(moteseal.UsageError, match="not a valid name of a querier"):
+        moteseal.sums.setup(roster, operator, querier=key, out=group.folder / "more", name="a b")
     assert not (group.folder / "more").exists()
+    # A further querier has a set-up of its own, and a tree with its name.
+    made = moteseal.sums.setup(roster, operator, querier=key, out=group.folder / "more", name="alerts")
+    assert len(made) == len(group.made) and made[0].read_bytes() != before[0]
 
 
 def test_invalid_queries_raise(group: Group) -> None:

@@ -27,6 +27,13 @@ pub(crate) async fn follow(
     let accept = |roster: &Roster| {
         let tree = tree.open(roster).map_err(|error| client_error::input(&error))?;
         let group = SumGroup::new(roster.clone(), tree);
+        let (name, before) =
+            (group.tree.querier_name(), newest.borrow().tree.querier_name().to_owned());
+        if name != before {
+            return Err(Failure::usage(format_args!(
+                "the tree of the querier {before:?} is now that of {name:?}; a set-up keeps its name"
+            )));
+        }
         accept(&group)?;
         newest.send_replace(group);
         Ok(())

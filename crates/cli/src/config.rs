@@ -1,6 +1,7 @@
 //! Reads the TOML configuration files of gateways, devices and queriers. Errors state the file, the
 //! line, the key and what to do. Paths in a configuration file are relative to its folder.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use moteseal_core::roster::Directory as _;
 use moteseal_net::mqtt;
 use moteseal_net::{Client, NetError, Options, Token};
 use moteseal_verify::Roster;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::input_table::SchemeName;
@@ -166,8 +168,46 @@ pub(crate) struct Device {
     pub(crate) waiting_seals: u32,
     pub(crate) link: BrokerConfig,
     pub(crate) source: Source,
-    /// How the device takes part in private sums, if at all.
-    pub(crate) sum: Option<Member>,
+    /// How the device takes part in private sums: one section for each querier.
+    #[serde(default)]
+    pub(crate) sum: Members,
+}
+
+/// The section `[sum]`, or the sections `[[sum]]` of a device with several queriers.
+#[derive(Debug, Default)]
+pub(crate) struct Members(pub(crate) Vec<Member>);
+
+impl Members {
+    /// Returns each section and its name in error messages.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (String, &Member)> {
+        let name = |place| if self.0.len() == 1 { "sum".into() } else { format!("sum[{place}]") };
+        (0..).map(name).zip(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Sections;
+
+        impl<'de> Visitor<'de> for Sections {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a section [sum], or a section [[sum]] for each querier")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Members, M::Error> {
+                let one = Member::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Members(vec![one]))
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, seq: S) -> Result<Members, S::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Members)
+            }
+        }
+
+        deserializer.deserialize_any(Sections)
+    }
 }
 
 /// A source of private sums.
@@ -176,7 +216,7 @@ pub(crate) struct Device {
 pub(crate) struct Member {
     /// The key file that `moteseal sum setup` made for this device.
     pub(crate) key: PathBuf,
-    /// The name of the device's parent: a gateway, or `querier`.
+    /// The name of the device's gateway in the querier's tree.
     pub(crate) parent: String,
     /// The link secret with which the device authenticates to that parent.
     pub(crate) link_secret: PathBuf,

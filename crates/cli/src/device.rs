@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::{Args, Subcommand};
-use moteseal_client::sum::BrokerConfig;
-use moteseal_core::DeviceId;
+use futures_util::future::join_all;
+use moteseal_api::NamedError as _;
 use moteseal_core::link::LinkKey;
-use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
-use moteseal_device::answerer::{Answerer, Membership};
+use moteseal_device::answerer::Answerer;
+use moteseal_device::answerers::Answerers;
 use moteseal_device::durable::Identity;
 use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::key_ring::KeyRing;
@@ -22,13 +22,14 @@ use moteseal_net::mqtt::{self, MqttChild};
 use moteseal_net::{ChildLink as _, LinkError};
 use moteseal_seal::wire::MAX_RECORD;
 use moteseal_service::stop_signal;
-use moteseal_sum::key_file::SourceKeys;
-use moteseal_verify::{Calendar, Roster};
+use moteseal_sum::QuerierName;
+use moteseal_verify::Calendar;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
 
 use crate::cloud::{Log, log, runtime};
-use crate::config::{self, aggregator_options, link_options};
+use crate::config::{self, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::{check_state, unit_hint};
@@ -41,6 +42,9 @@ use crate::time;
 
 mod provision;
 mod qr;
+mod sums;
+
+use sums::Sums;
 
 /// The maximum number of lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
@@ -180,14 +184,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         None => default_state_path(&key_path, device)?,
     };
     check_state(listed, &public, &key_path, &chain_path, "chain").map_err(in_key("chain"))?;
-    let mut sums = config
-        .sum
-        .as_ref()
-        .map(|member| {
-            let of = (device, &*state, &*folder.join(&config.operator));
-            Sums::read(member, &config.link, file, &folder, &roster, of)
-        })
-        .transpose()?;
+    let mut sums = sums::read_all(&config, file, &folder, &roster, device, arguments.check)?;
     if arguments.check {
         let mut lines = vec![
             format!(
@@ -205,9 +202,10 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             format!("link secret {}", secret.parent().unwrap_or("of an unknown gateway")),
         ];
         let sources = roster.devices().len();
-        let place = sums.as_ref().map(|sums| (sums.membership.position, sources));
-        if let Some((position, sources)) = place {
-            lines.push(format!("source {position} of {sources} of private sums"));
+        for Sums { membership, .. } in &sums {
+            let (position, name) = (membership.position, membership.querier_name);
+            let of = if name.is_default() { String::new() } else { format!(" of {name}") };
+            lines.push(format!("source {position} of {sources} of private sums{of}"));
         }
         return report_lines(lines, || {
             json!({
@@ -219,7 +217,11 @@ fn work(arguments: &Run) -> Result<(), Failure> {
                     Source::Recording(recording) => Some(recording.len()),
                     Source::Lines { .. } => None,
                 },
-                "sums": place.map(|(position, sources)| json!({ "position": position, "sources": sources })),
+                "sums": sums.iter().map(|Sums { membership, .. }| json!({
+                    "querier": membership.querier_name.as_str(),
+                    "position": membership.position,
+                    "sources": sources,
+                })).collect::<Vec<_>>(),
             })
         });
     }
@@ -244,9 +246,9 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         ));
     }
     let rosters = Some(roster_watch.rosters());
-    let policy_watch = sums.as_mut().and_then(|sums| sums.policy.take());
-    policy_watch.as_ref().map_or(Ok(()), PolicyWatch::record)?;
-    let policies = policy_watch.as_ref().map(PolicyWatch::payloads);
+    let watches: Vec<_> = sums.iter_mut().map(|sums| sums.policy.take()).collect();
+    watches.iter().flatten().try_for_each(PolicyWatch::record)?;
+    let policies = watches.iter().map(|watch| watch.as_ref().map(PolicyWatch::payloads)).collect();
     let settings =
         runner::Settings { rosters, policies, ..runner::Settings::new(roster.calendar().clone()) };
     let progress = bar(source.len(), "forwarding");
@@ -254,15 +256,15 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let ran = runtime()?.block_on(async {
         let connect = |options: &mqtt::Options| MqttChild::new(options, device.0).map_err(Failure::from);
         let mut link = connect(&link)?;
-        let (mut answerer, mut sum_link) = match sums {
-            Some(Sums { membership, link, .. }) => {
-                let answerer = Answerer::new(membership, source.schema().to_vec(), Box::new(runner::system_clock));
-                (Some(answerer), Some(connect(&link)?))
-            }
-            None => (None, None),
+        let mut sum_links =
+            sums.iter().map(|sums| connect(&sums.link)).collect::<Result<Vec<_>, _>>()?;
+        let names = sums.iter().map(|sums| sums.membership.querier_name);
+        let states = names.zip(sum_links.iter().map(MqttChild::state)).collect();
+        let answerer = |Sums { membership, .. }| {
+            Answerer::new(membership, source.schema().to_vec(), Box::new(runner::system_clock))
         };
-        let states = [Some(link.state()), sum_link.as_ref().map(MqttChild::state)];
-        let refused = refusal(states);
+        let mut answerers = Answerers::new(sums.into_iter().map(answerer).collect());
+        let refused = refusal(link.state());
         let stop = async { drop(stop_signal().await) };
         let mut taken = |count| progress.set_position(count);
         let readings = match source {
@@ -273,11 +275,12 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             }
         };
         tokio::select! {
-            ran = runner::run_answering(&mut mote, &mut link, readings, settings, answerer.as_mut().zip(sum_link.as_mut()), &mut taken, stop) => {
+            ran = runner::run_answering(&mut mote, &mut link, readings, settings, (&mut answerers, &mut sum_links), &mut taken, stop) => {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
-            () = watched(policy_watch) => Err(Failure::new(Exit::Internal, "the policy is no longer watched")),
+            () = log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
+            () = watched(watches) => Err(Failure::new(Exit::Internal, "the policy is no longer watched")),
             () = roster_watch.run(|_| Ok(())) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
         }
     })?;
@@ -316,110 +319,44 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     }
 }
 
-/// Watches the policy's file, if there is one. Does not return.
-async fn watched(policy: Option<PolicyWatch>) {
-    match policy {
-        Some(policy) => policy.run().await,
-        None => std::future::pending().await,
+/// Watches the files of the policies. Does not return.
+async fn watched(policies: Vec<Option<PolicyWatch>>) {
+    join_all(policies.into_iter().flatten().map(PolicyWatch::run)).await;
+    std::future::pending::<()>().await;
+}
+
+/// Waits until the broker refuses the login of the main link, which ends the device.
+async fn refusal(main: watch::Receiver<State>) -> LinkError {
+    match until_up(main).await {
+        Err(error) if error.is_refusal() => error,
+        _ => std::future::pending().await,
     }
 }
 
-/// Waits until a broker refuses the login of one of the links. The device does not retry after a
-/// refusal.
-async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> LinkError {
-    let [main, sums] = states.map(|state| async {
-        match state {
-            Some(state) => match until_up(state).await {
-                Err(error) if error.is_refusal() => error,
-                _ => std::future::pending().await,
-            },
-            None => std::future::pending().await,
+/// Logs when the links for sums go down and up. A broker that refuses one of them does not end the
+/// device: it continues to seal, and to answer the other queriers. Does not return.
+async fn log_links(links: Vec<(QuerierName, watch::Receiver<State>)>) {
+    let all = links.into_iter().map(|(querier, mut state)| async move {
+        let mut was_up = true;
+        loop {
+            match &*state.borrow_and_update() {
+                State::Up if !was_up => {
+                    was_up = true;
+                    info!(%querier, "the link for sums is up");
+                }
+                State::Down { cause, .. } if was_up => {
+                    was_up = false;
+                    warn!(%querier, cause = %cause.named(), "no query is answered: the link for sums is down");
+                }
+                _ => {}
+            }
+            if state.changed().await.is_err() {
+                return;
+            }
         }
     });
-    tokio::select! {
-        error = main => error,
-        error = sums => error,
-    }
-}
-
-/// Reads the device's keys for private sums from the file that the key `sum.key` in the
-/// configuration `file` names.
-fn source_keys(
-    path: &Path,
-    file: &Path,
-    roster: &Roster,
-    device: DeviceId,
-) -> Result<SourceKeys, Failure> {
-    let in_key = |failure: Failure| failure.about_key(file, "sum.key");
-    let wrong = |failure: Failure| in_key(failure.about(path));
-    let keys = SourceKeys::decode(&files::read(path).map_err(in_key)?)
-        .map_err(|error| wrong(Failure::named(Exit::Usage, error.named())))?;
-    keys.circle
-        .check(roster.group(), &roster.first_digest())
-        .map_err(|error| wrong(Failure::named(Exit::Usage, error.named())))?;
-    if keys.device != device {
-        let whose = roster.name(keys.device).unwrap_or("another device");
-        let what = format_args!("these are the keys of {whose}");
-        return Err(wrong(Failure::usage(what).with_name("WrongDevice")));
-    }
-    Ok(SourceKeys { querier: files::querier(roster, keys.querier.clone(), path), ..keys })
-}
-
-/// The state with which the device takes part in private sums.
-struct Sums {
-    membership: Membership,
-    link: mqtt::Options,
-    policy: Option<PolicyWatch>,
-}
-
-impl Sums {
-    fn read(
-        member: &config::Member,
-        link: &BrokerConfig,
-        file: &Path,
-        folder: &Path,
-        roster: &Roster,
-        (device, state, operator): (DeviceId, &Path, &Path),
-    ) -> Result<Self, Failure> {
-        let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-        let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
-        let secret = files::link_secret(&folder.join(&member.link_secret), roster, Some(device))
-            .map_err(in_key("sum.link_secret"))?;
-        let link = aggregator_options(
-            member.link.as_ref().unwrap_or(link),
-            "link",
-            file,
-            folder,
-            roster,
-            &member.parent,
-        )?;
-        let SourceKeys { circle, position, querier, secret: source, masks, needs_policy, .. } =
-            keys;
-        let ring = u32::try_from(circle.ring(position).len()).unwrap_or(u32::MAX);
-        let record = state.join("policy.cbor");
-        let policy = member.policy.as_ref().map(|path| {
-            PolicyWatch::open(folder.join(path), roster, operator.to_owned(), record.clone())
-        });
-        let policy = policy.transpose().map_err(in_key("sum.policy"))?;
-        if policy.is_none() && (needs_policy || record.exists()) {
-            let text = "the device answers only under a policy, because the set-up made masks or it had \
-                        a policy before; sign one with `moteseal sum policy sign` and name it here";
-            return Err(in_key("sum.policy")(Failure::usage(text).with_name("PolicyMissing")));
-        }
-        let membership = Membership {
-            group: circle.group,
-            roster: circle.roster,
-            key_group: circle.key_group,
-            position,
-            secret: source,
-            masks: masks.map(|masks| (masks, ring)),
-            needs_policy,
-            policy: policy.as_ref().map(PolicyWatch::payload),
-            querier,
-            link: LinkKey::new(&secret),
-        };
-        Ok(Self { membership, link, policy })
-    }
+    join_all(all).await;
+    std::future::pending::<()>().await;
 }
 
 /// The source of the readings and their format.

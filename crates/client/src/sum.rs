@@ -29,7 +29,7 @@ mod stop_queries;
 
 pub use config::{BrokerConfig, QuerierConfig, TreeSource, TreeTables};
 pub use group_result::{Bins, GroupResult, ResultValue, Results};
-pub use key_setup::{KeyFiles, add, default_key_groups, setup};
+pub use key_setup::{KeyFiles, RenewedRing, add, default_key_groups, renew_masks, setup};
 pub use key_table::KeyTable;
 pub use localise::{ATTEMPTS, Finding, Localisation, MAX_ASKED, MAX_QUESTIONS};
 pub use open_epochs::{Epochs, Failed, MAX_OPEN, Outcome, Received, Row};

@@ -17,7 +17,18 @@ use crate::record::{DeviceId, GroupId};
 pub const TAG: usize = 16;
 /// Maximum length of a frame in bytes. Every kind of link can carry a frame of this length.
 pub const MAX_FRAME: usize = 1 << 16;
+/// Maximum length of the name of a gateway or a querier, in bytes. The topics of a link contain the name
+/// after the 16 hexadecimal digits of the group and a full stop.
+pub const MAX_NODE_NAME: usize = 47;
 type Mac256 = Hmac<sha2::Sha256>;
+
+/// Returns whether a gateway or a querier may have this name: 1 to [`MAX_NODE_NAME`] letters, digits,
+/// `-`, `_` and `.`.
+#[must_use]
+pub fn is_node_name(name: &str) -> bool {
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=MAX_NODE_NAME).contains(&name.len()) && name.bytes().all(is_sign)
+}
 
 /// The keys that a node shares with its parent, one for each direction. `Debug` does not print
 /// them.

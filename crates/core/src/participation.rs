@@ -82,6 +82,15 @@ impl<'a> Participation<'a> {
         write(|| core::iter::once(position..position + 1), out)
     }
 
+    /// Writes the set of the positions in a range.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`]. Eleven bytes suffice.
+    pub fn encode_run(run: Range<u32>, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+        let run = Some(run).filter(|run| !run.is_empty());
+        write(|| run.clone().into_iter(), out)
+    }
+
     /// Returns the encoded bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {

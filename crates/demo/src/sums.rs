@@ -36,6 +36,7 @@ use moteseal_net::in_memory::{Faults, MemoryChild, MemoryParent, Network};
 use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError, ParentLink, Up};
 use moteseal_seal::level::SaltKey;
+use moteseal_sum::QuerierName;
 use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
 use moteseal_sum::policy::{LEAST_COUNT, MAX_PAYLOAD, PolicyDraft, QuerierTerms};
 use moteseal_sum::query::{MAX_PLAN, Plan};
@@ -169,6 +170,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             known.ok_or_else(|| internal("the roster does not have a mote"))?;
         let source = master.source(device, position);
         let membership = Membership {
+            querier_name: QuerierName::default(),
             group: circle.group,
             roster: circle.roster,
             key_group: circle.key_group,
@@ -528,7 +530,9 @@ fn secrets() -> Result<BTreeMap<&'static str, Zeroizing<[u8; 32]>>, Failure> {
 fn querier_keys(circle: &Circle, querier: &PublicKey) -> Result<QuerierKeys, Failure> {
     let secret = random::bytes()?;
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text = QuerierKeys::encode(circle, querier, &secret, false, &mut *pem).map_err(internal)?;
+    let text =
+        QuerierKeys::encode(circle, (&QuerierName::default(), querier), &secret, None, &mut *pem)
+            .map_err(internal)?;
     QuerierKeys::decode(text.as_bytes()).map_err(internal)
 }
 

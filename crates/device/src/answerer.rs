@@ -17,12 +17,13 @@ use moteseal_core::participation::Participation;
 use moteseal_core::record::GroupId;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_sum::QuerierName;
 use moteseal_sum::noise::Noise;
 use moteseal_sum::policy::{NotPermitted, Permission, Policy, permit};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleError};
 use moteseal_sum::sies::{
-    EncryptError, MaskKey, MaskSecret, PSR, Psr, Slot, SourceKey, SourceSecret,
+    EncryptError, MaskKey, MaskRing, MaskSecret, PSR, Psr, Slot, SourceKey, SourceSecret,
 };
 use moteseal_sum::wire::{REFUSE_AGAIN_MS, Refusal, close_share};
 use moteseal_verify::Roster;
@@ -44,9 +45,11 @@ const MAX_REFUSAL: usize = 128;
 /// A device's configuration as a source of private sums.
 #[derive(Debug)]
 pub struct Membership {
+    /// The querier's name.
+    pub querier_name: QuerierName,
     /// The group.
     pub group: GroupId,
-    /// The digest of version 0 of the group's roster.
+    /// The digest of the querier's set-up ([`QuerierName::set_up_digest`]).
     pub roster: Digest,
     /// The number of sources in a key group. A key group consists of consecutive positions.
     pub key_group: u32,
@@ -54,9 +57,8 @@ pub struct Membership {
     pub position: u32,
     /// This device's secrets.
     pub secret: SourceSecret,
-    /// This device's mask secrets and the number of devices in its key group, if the set-up made
-    /// masks.
-    pub masks: Option<(MaskSecret, u32)>,
+    /// This device's mask secrets and its ring, if it has masks.
+    pub masks: Option<(MaskSecret, MaskRing)>,
     /// Whether the set-up made masks, for this device or for others. The device then answers only
     /// under a policy.
     pub needs_policy: bool,
@@ -67,6 +69,29 @@ pub struct Membership {
     pub querier: PublicKey,
     /// The keys of the link to the parent.
     pub link: LinkKey,
+}
+
+impl Membership {
+    /// Returns whether the device may give exact answers to both queriers (spec/policy.md, section 3).
+    /// Queriers that are trusted, and policies that cannot be read, do not matter: the device gives
+    /// them no masked answers.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let policies = [self, other]
+            .map(|of| of.policy.as_deref().filter(|_| of.masks.is_some()).map(Policy::decode));
+        match policies {
+            [Some(Ok(ours)), Some(Ok(theirs))] => {
+                let strict = ours.has_strict() && theirs.has_strict();
+                !strict || self.ring() == other.ring() && ours.agrees_with(&theirs)
+            }
+            _ => true,
+        }
+    }
+
+    /// Returns the ring of this device. All set-ups of a group have the same positions.
+    fn ring(&self) -> Option<MaskRing> {
+        self.masks.as_ref().map(|(_, ring)| *ring)
+    }
 }
 
 /// Why a device rejects a query schedule.
@@ -182,6 +207,8 @@ pub struct Answerer {
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     running: Vec<Running>,
     refused: Vec<RefusedQuery>,
+    /// Whether exact answers to this querier and to another one would not agree.
+    differs: bool,
     log: WarningLog,
 }
 
@@ -209,14 +236,23 @@ impl Answerer {
             clock,
             running: Vec::new(),
             refused: Vec::new(),
+            differs: false,
             log: WarningLog::new(),
         }
     }
 
-    /// Continues under a later version of the roster. If it names another querier, the queries of the
-    /// previous one end.
+    /// Returns the configuration.
+    #[must_use]
+    pub const fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    /// Continues under a later version of the roster. If it names another querier in place of the
+    /// default one, the queries of the previous one end.
     pub fn load(&mut self, roster: &Roster) {
-        if let Some(querier) = roster.querier().filter(|key| **key != self.membership.querier) {
+        let is_named = self.membership.querier_name.is_default();
+        let named = roster.querier().filter(|key| is_named && **key != self.membership.querier);
+        if let Some(querier) = named {
             self.membership.querier = querier.clone();
             self.running.clear();
             self.refused.clear();
@@ -227,11 +263,25 @@ impl Answerer {
     /// that it does not permit end, and so do queries that it permits in another way.
     pub fn set_policy(&mut self, payload: Vec<u8>) {
         self.membership.policy = Some(payload);
-        let (membership, refused) = (&self.membership, &mut self.refused);
+        self.reconsider();
+    }
+
+    /// Sets whether exact answers to this querier and to another one would not agree. If so, this device
+    /// gives no masked exact answers.
+    pub(crate) fn set_differs(&mut self, differs: bool) {
+        if self.differs != differs {
+            self.differs = differs;
+            self.reconsider();
+        }
+    }
+
+    /// Ends the queries that are no longer permitted, or in another way.
+    fn reconsider(&mut self) {
+        let (membership, differs, refused) = (&self.membership, self.differs, &mut self.refused);
         self.running.retain(|running| {
             let permitted = Plan::decode(&running.plan)
                 .map_err(|error| error.named().into())
-                .and_then(|plan| permission(membership, &plan));
+                .and_then(|plan| permission(membership, differs, &plan));
             let error = match permitted {
                 Ok(permission) if permission == running.permission => return true,
                 Ok(_) => Unanswered::new("PolicyChanged", "ask the query again"),
@@ -272,15 +322,13 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<Result<(), ScheduleRejected>, DurableError> {
         let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-        let schedule = match self.open(
-            announcement,
-            mote.schedule().map(|(newest, _)| newest),
-            &mut scratch,
-        ) {
+        let newest = mote.schedule(&self.membership.querier_name).map(|(newest, _)| newest);
+        let schedule = match self.open(announcement, newest, &mut scratch) {
             Ok(schedule) => schedule,
             Err(error) => return Ok(Err(error)),
         };
-        if let Err(error) = mote.accept_schedule(schedule.number(), schedule.digest())? {
+        let (name, number) = (self.membership.querier_name, schedule.number());
+        if let Err(error) = mote.accept_schedule(&name, number, schedule.digest())? {
             return Ok(Err(ScheduleRejected::Refused(error)));
         }
         let before = std::mem::take(&mut self.running);
@@ -359,11 +407,11 @@ impl Answerer {
     /// Begins to answer a query, if the policy permits it. Returns the query's text.
     fn start(&mut self, id: QueryId, posed: &Posed<'_>) -> Result<String, Unanswered> {
         let plan = Plan::decode(posed.plan).map_err(|error| error.named())?;
-        let permission = permission(&self.membership, &plan)?;
+        let permission = permission(&self.membership, self.differs, &plan)?;
         let mask = match &self.membership.masks {
             Some((secret, ring)) if permission.is_masked() => {
                 let digest = QueryId::whole(&self.membership.roster, &posed.nonce, posed.plan);
-                Some((secret.for_query(&digest), *ring))
+                Some((secret.for_query(&digest), ring.sources))
             }
             // A policy permits no masked answer of a device without masks.
             None if permission.is_masked() => {
@@ -393,10 +441,11 @@ impl Answerer {
     /// Stores a record that was sensed just now, as the newest reading of each query's current
     /// epoch.
     pub fn sensed(&mut self, record: &[u8]) {
-        if self.running.is_empty() {
-            return;
-        }
-        let now = (self.clock)();
+        self.sensed_at((self.clock)(), record);
+    }
+
+    /// Like [`sensed`](Self::sensed), at the time `now` in milliseconds since 1970.
+    pub(crate) fn sensed_at(&mut self, now: u64, record: &[u8]) {
         for running in &mut self.running {
             let epoch = now / running.epoch_ms;
             match &mut running.readings[1] {
@@ -410,6 +459,11 @@ impl Answerer {
                 }
             }
         }
+    }
+
+    /// Returns the time in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        (self.clock)()
     }
 
     /// Returns the number of milliseconds until the next end of an epoch of any query.
@@ -433,8 +487,9 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<Vec<Vec<u8>>, DurableError> {
         let now = (self.clock)();
-        let number = mote.schedule().map_or(0, |(number, _)| number);
+        let number = mote.schedule(&self.membership.querier_name).map_or(0, |(number, _)| number);
         let mut frames = Vec::new();
+        let ids: Vec<QueryId> = self.running.iter().map(|running| running.id).collect();
         for running in &mut self.running {
             // After the clock was set back, epochs that were already answered may end again. The
             // epoch guard rejects a second answer.
@@ -459,7 +514,7 @@ impl Answerer {
                 );
                 continue;
             }
-            match answer(&self.membership, &self.schema, running, epoch, mote)? {
+            match answer(&self.membership, &self.schema, (running, &ids), epoch, mote)? {
                 Ok(frame) => frames.push(frame),
                 Err(error) => {
                     warn!(epoch, error = %error.text, "an epoch of a query was not answered");
@@ -493,20 +548,23 @@ fn refusal(of: &Membership, query: QueryId, epoch: u64, reason: &str) -> Option<
     refusal.close(&of.link, &mut frame).ok().map(<[u8]>::to_vec)
 }
 
-/// Checks whether the policy permits a query of this device's querier.
-fn permission(of: &Membership, plan: &Plan<'_>) -> Result<Permission, Unanswered> {
+/// Checks whether the policy permits a query of this device's querier. No masked exact answer is
+/// permitted if `differs` is true.
+fn permission(of: &Membership, differs: bool, plan: &Plan<'_>) -> Result<Permission, Unanswered> {
     let policy =
         of.policy.as_deref().map(Policy::decode).transpose().map_err(|error| error.named())?;
-    let ring = of.masks.as_ref().map(|(_, ring)| *ring);
-    permit(policy.as_ref(), &of.querier, plan, ring, of.needs_policy)
-        .map_err(|error| error.named().into())
+    let ring = of.masks.as_ref().map(|(_, ring)| ring.sources);
+    match permit(policy.as_ref(), &of.querier, plan, ring, of.needs_policy) {
+        Ok(Permission::Masked) if differs => Err(NotPermitted::PoliciesDiffer.named().into()),
+        permitted => permitted.map_err(|error| error.named().into()),
+    }
 }
 
 /// Returns the frame with the answer to an epoch, or the reason why the epoch is not answered.
 fn answer<K: Signer>(
     of: &Membership,
     schema: &[u8],
-    running: &Running,
+    (running, ids): (&Running, &[QueryId]),
     epoch: u64,
     mote: &mut DurableMote<K>,
 ) -> Result<Result<Vec<u8>, Unanswered>, DurableError> {
@@ -548,8 +606,9 @@ fn answer<K: Signer>(
     // If the journal contains no earlier answers, permit answers from this epoch on. The time is
     // trusted because the querier asked for this epoch. The clock cannot make the device answer too
     // early: it answers an epoch only after the epoch's end.
-    mote.begin_answers(epoch.saturating_mul(running.epoch_ms))?;
-    let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
+    let (querier, at) = (&of.querier_name, (running.epoch_ms, epoch));
+    mote.begin_answers(querier, epoch.saturating_mul(running.epoch_ms))?;
+    let mut permit = match mote.answer(querier, running.id, at, ids)? {
         Ok(permit) => permit,
         Err(error) => return Ok(Err(error.named().into())),
     };

@@ -17,7 +17,7 @@ mod compaction;
 mod entry;
 mod receiving;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
@@ -25,7 +25,7 @@ use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::signature::{PublicKey, SignatureError, Signer};
 use moteseal_seal::Position;
 use moteseal_seal::device_session::DeviceSession;
@@ -200,12 +200,14 @@ pub struct DurableMote<K> {
     /// The positions that the mote left because the gateway was ahead. Until the newest position is
     /// persisted, the chain's state may contain one of them.
     superseded: Vec<Position>,
-    /// The guard of the query epochs; `None` until answers are permitted.
-    guard: Option<Box<EpochGuard>>,
+    /// The guard of the query epochs of each querier, by the id of its name; none until answers to this
+    /// querier are permitted. Those of earlier queriers remain.
+    guards: BTreeMap<DeviceId, Box<EpochGuard>>,
     /// What was spent of the budget for answers with noise; `None` before the first of them.
     ledger: Option<Ledger>,
-    /// The number and the digest of the newest accepted query schedule.
-    schedule: Option<(u64, Digest)>,
+    /// The number and the digest of the newest accepted query schedule of each querier, by the id of
+    /// its name. Those of earlier queriers remain, so that none is accepted again.
+    schedules: BTreeMap<DeviceId, (u64, Digest)>,
 }
 
 /// A mote's identity and keys.
@@ -294,9 +296,9 @@ impl<K: Signer> DurableMote<K> {
             rollbacks: 0,
             implausible: 0,
             superseded: Vec::new(),
-            guard: None,
+            guards: BTreeMap::new(),
             ledger: None,
-            schedule: None,
+            schedules: BTreeMap::new(),
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
@@ -577,20 +579,27 @@ impl<K: Signer> DurableMote<K> {
                 self.mote.state_again(answers);
             }
             Input::SkipTo(next) => self.mote.skip_to(next),
-            Input::Answered { query, duration_ms, epoch } => {
-                if let Some(guard) = &mut self.guard {
+            Input::Answered { querier, query, duration_ms, epoch } => {
+                if let Some(guard) = self.guards.get_mut(&querier) {
                     // After the journal was rewritten, the guard precedes this record and already
                     // knows the epoch.
                     let _ = guard.advance(query, duration_ms, epoch);
                 }
                 self.mote.answered(query, epoch);
             }
-            Input::QuerySchedule(number, digest) => {
-                self.schedule = Some((number, digest)).max(self.schedule);
+            Input::QuerySchedule(querier, number, digest) => {
+                let newest = self.schedules.entry(querier).or_insert((number, digest));
+                *newest = (number, digest).max(*newest);
             }
             // After the journal was rewritten, the newest ledger precedes earlier ones.
             Input::Ledger(ledger) => self.ledger = Some(ledger).max(self.ledger),
-            Input::Guard(ref guard) => self.guard = Some(guard.clone()),
+            // After the journal was rewritten, the current guard precedes the first one.
+            Input::Guard(querier, ref guard) => {
+                self.guards.entry(querier).or_insert_with(|| guard.clone());
+            }
+            Input::Forget(querier, query) => {
+                self.guards.entry(querier).and_modify(|guard| guard.forget(query));
+            }
             Input::Unstated(ref unstated) => self.mote.set_unstated(unstated.clone()),
             Input::Part(epoch) => self.mote.part(epoch)?,
         }

@@ -59,6 +59,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answerer;
+pub mod answerers;
 pub mod broadcast;
 pub mod chain_state;
 mod clock;
@@ -76,6 +77,7 @@ pub mod seal;
 mod warning_log;
 
 pub use answerer::Answerer;
+pub use answerers::Answerers;
 pub use durable::DurableMote;
 pub use import::{Import, ImportError, Recording};
 pub use mote::Mote;

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use crate::answerer::Answerer;
+use crate::answerers::Answerers;
 use crate::clock::Clock;
 use crate::durable::{DurableError, DurableMote, Taken};
 use crate::import::Recording;
@@ -33,9 +33,11 @@ use crate::warning_log::WarningLog;
 
 mod retry;
 mod roster;
+mod sums;
 
 use retry::Retry;
 use roster::{next_policy, next_roster};
+use sums::receive;
 
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
@@ -43,8 +45,6 @@ const BATCH: usize = 256;
 const FRAMES: usize = 32;
 /// If a link that is up does not accept a frame within this time, the frame is lost.
 const SEND_TIME: Duration = Duration::from_secs(2);
-/// How long to wait for the link for sums if an answer is due and the link is down.
-const PAUSE: Duration = Duration::from_millis(50);
 /// The time by which an earlier clock of this device may have been ahead of its clock now, in
 /// milliseconds.
 const CLOCK_TOLERANCE_MS: u64 = 86_400_000;
@@ -64,7 +64,7 @@ pub struct Settings {
     pub rosters: Option<watch::Receiver<Arc<Roster>>>,
     /// The payloads of the later versions of the policy of private sums. The sender has checked
     /// that the operator signed each, and that no version is lower than the one before it.
-    pub policies: Option<watch::Receiver<Vec<u8>>>,
+    pub policies: Vec<Option<watch::Receiver<Vec<u8>>>>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -79,7 +79,7 @@ impl Settings {
         Self {
             calendar,
             rosters: None,
-            policies: None,
+            policies: Vec::new(),
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(30),
         }
@@ -332,10 +332,11 @@ pub async fn run<K: Signer + Send, L: ChildLink + Sync>(
     taken: &mut (dyn FnMut(u64) + Send),
     stop: impl Future<Output = ()> + Send,
 ) -> Result<Ran, RunError> {
-    run_answering(mote, link, source, settings, None, taken, stop).await
+    let mut none = Answerers::default();
+    run_answering(mote, link, source, settings, (&mut none, &mut []), taken, stop).await
 }
 
-/// Like [`run`], for a device that also answers queries over a separate link.
+/// Like [`run`], for a device that also answers queries. `sum_links` has a link for each querier.
 ///
 /// # Errors
 /// [`RunError`].
@@ -344,17 +345,16 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     link: &mut L,
     source: Source<'_>,
     settings: Settings,
-    sums: Option<(&mut Answerer, &mut L)>,
+    (answerers, sum_links): (&mut Answerers, &mut [L]),
     taken: &mut (dyn FnMut(u64) + Send),
     stop: impl Future<Output = ()> + Send,
 ) -> Result<Ran, RunError> {
-    let (answerer, mut sum_link) = sums.unzip();
     let newest = mote.mote().chain().epoch.max(mote.newest_announced());
     let (mut readings, left_out) = Readings::new(source, mote.taken(), newest, &settings.calendar);
     let ran = Ran { left_out, ..Ran::default() };
     let mut run = Run {
         mote,
-        answerer,
+        answerers,
         retry: Retry::new(&settings),
         settings,
         ran,
@@ -364,9 +364,11 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     };
     let mut state = link.state();
     let mut rosters = run.settings.rosters.take();
-    let mut policies = run.settings.policies.take();
+    let mut policies = std::mem::take(&mut run.settings.policies);
     let mut stop = pin!(stop);
+    let mut turn = 0_usize;
     loop {
+        turn = turn.wrapping_add(1);
         run.ran.given_up = run.mote.mote().given_up();
         run.end_passed_epochs(&mut readings)?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
@@ -380,7 +382,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             run.ran.is_done = true;
             return Ok(run.ran);
         }
-        let due = run.answer(sum_link.as_deref()).await?;
+        let due = run.answer(sum_links, turn).await?;
         let is_live = matches!(readings, Readings::Live { .. });
         let holds_back = readings.is_free() && run.holds_back();
         tokio::select! {
@@ -400,9 +402,9 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
                 run.mote.timeout();
             }
             roster = next_roster(&mut rosters) => run.load(&roster, &mut readings)?,
-            policy = next_policy(&mut policies) => run.set_policy(policy),
-            down = receive(sum_link.as_deref_mut()) => {
-                run.receive_from_parent(&down.map_err(RunError::Link)?)?;
+            (place, policy) = next_policy(&mut policies) => run.answerers.set_policy(place, policy),
+            (place, down) = receive(sum_links, turn) => {
+                run.receive_from_parent(place, &down.map_err(RunError::Link)?)?;
             }
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             () = sleep_until(run.retry.at) => run.try_again(is_up),
@@ -416,18 +418,10 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     }
 }
 
-/// Receives the next message of a link. Waits forever if there is no link.
-async fn receive<L: ChildLink>(link: Option<&mut L>) -> Result<Down, LinkError> {
-    match link {
-        Some(link) => link.receive().await,
-        None => std::future::pending().await,
-    }
-}
-
 /// A running device.
 struct Run<'a, K> {
     mote: &'a mut DurableMote<K>,
-    answerer: Option<&'a mut Answerer>,
+    answerers: &'a mut Answerers,
     settings: Settings,
     ran: Ran,
     retry: Retry,
@@ -495,36 +489,7 @@ impl<K: Signer + Send> Run<'_, K> {
     /// Counts a reading that was sealed, and passes it to the answerer.
     fn note_taken(&mut self, record: &[u8]) {
         self.ran.readings += 1;
-        if let Some(answerer) = &mut self.answerer {
-            answerer.sensed(record);
-        }
-    }
-
-    /// Sends the answers that are due. Returns how long to wait for the next answers.
-    async fn answer<L: ChildLink>(
-        &mut self,
-        link: Option<&L>,
-    ) -> Result<Option<Duration>, RunError> {
-        let (Some(answerer), Some(link)) = (&mut self.answerer, link) else { return Ok(None) };
-        let is_up = matches!(*link.state().borrow(), State::Up);
-        for frame in answerer.answers(is_up, self.mote)? {
-            match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
-                Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
-                Ok(Ok(())) => {}
-                lost => warn!(?lost, "an answer was not sent"),
-            }
-        }
-        Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
-    }
-
-    /// Receives a query schedule from the parent in the aggregation tree. Ignores other messages.
-    fn receive_from_parent(&mut self, down: &Down) -> Result<(), RunError> {
-        match (&mut self.answerer, down) {
-            (Some(answerer), Down::Announcement(schedule)) => {
-                Ok(answerer.receive(schedule, self.mote)?)
-            }
-            _ => Ok(()),
-        }
+        self.answerers.sensed(record);
     }
 
     /// Seals the readings that are available, up to [`BATCH`] readings.

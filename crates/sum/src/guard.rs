@@ -201,6 +201,32 @@ impl EpochGuard {
         Ok(Permit { query, epoch, next_slot: 0 })
     }
 
+    /// Returns a query that should be forgotten before an epoch of `query` is permitted, because the guard
+    /// has no free entry for it: of those for which `is_running` is false, the one whose latest epoch
+    /// ended first. Without this, the guard would forget a running query with long epochs first, and
+    /// refuse its next epoch.
+    #[must_use]
+    pub fn to_forget(
+        &self,
+        query: QueryId,
+        is_running: impl Fn(QueryId) -> bool,
+    ) -> Option<QueryId> {
+        let is_full = self.entries.iter().all(Option::is_some) && self.last(query).is_none();
+        let ended = self.entries.iter().flatten().filter(|entry| !is_running(entry.query));
+        ended.min_by_key(|entry| entry.end_ms()).filter(|_| is_full).map(|entry| entry.query)
+    }
+
+    /// Forgets a query, if it is remembered. Its epochs that start before the end of its latest one are
+    /// not permitted again.
+    pub fn forget(&mut self, query: QueryId) {
+        let found = self.entries.iter().flatten().position(|entry| entry.query == query);
+        let Some(rest) = found.and_then(|at| self.entries.get_mut(at..)) else { return };
+        let forgotten = rest.first_mut().and_then(Option::take).and_then(|entry| entry.end_ms());
+        // Free entries are at the end.
+        rest.rotate_left(1);
+        self.floor_ms = self.floor_ms.max(forgotten.unwrap_or(0));
+    }
+
     /// Returns the last permitted epoch of a query, if the query is remembered.
     #[must_use]
     pub fn last(&self, query: QueryId) -> Option<u64> {
@@ -277,6 +303,32 @@ mod tests {
     /// Returns a query for tests, with the length of its epochs.
     fn query(number: u8) -> (QueryId, u64) {
         (QueryId([number; 16]), DURATIONS[usize::from(number) % DURATIONS.len()])
+    }
+
+    #[test]
+    fn forgets_a_query_that_has_ended_instead_of_a_running_one_with_long_epochs() {
+        let (hourly, hour) = (QueryId([99; 16]), 3_600_000);
+        let mut guard = EpochGuard::default();
+        guard.advance(hourly, hour, 10).unwrap();
+        // 20 short queries, one after the other, within the next hour.
+        for number in 0..20 {
+            let (query, epoch) = (QueryId([number; 16]), 11 * 3600 + u64::from(number));
+            if let Some(ended) = guard.to_forget(query, |known| known == hourly) {
+                assert_ne!(ended, hourly);
+                let last = guard.last(ended).unwrap();
+                guard.forget(ended);
+                // What was answered is not permitted again.
+                assert_eq!(guard.advance(ended, 1000, last), Err(GuardError::TooOld));
+            }
+            guard.advance(query, 1000, epoch).unwrap();
+            assert_eq!(EpochGuard::decode(&guard.encode()).as_ref(), Ok(&guard));
+        }
+        guard.advance(hourly, hour, 11).unwrap();
+        assert_eq!(guard.to_forget(hourly, |_| false), None);
+        // A query that is not remembered changes nothing.
+        let before = guard.clone();
+        guard.forget(QueryId([98; 16]));
+        assert_eq!(guard, before);
     }
 
     #[test]

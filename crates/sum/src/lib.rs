@@ -60,7 +60,10 @@ pub mod guard;
 pub mod key_file;
 pub mod noise;
 pub mod policy;
+mod querier_name;
 pub mod query;
 pub mod schedule;
 pub mod sies;
 pub mod wire;
+
+pub use querier_name::QuerierName;

@@ -64,6 +64,9 @@ named_errors! {
         ConditionNotPermitted => "the policy permits this querier WHERE, GROUP BY and bins only with noise; add EPSILON, for example EPSILON 0.5",
         /// The epsilon of the query is above the querier's budget.
         BudgetTooSmall => "the policy gives this querier a smaller budget for a day than the query's epsilon",
+        /// The policy of another querier that is not trusted permits exact queries of the same column
+        /// with other epochs or another range, or its masks are for other devices of the key group.
+        PoliciesDiffer => "exact answers to this querier and to another one would differ by few readings; use the same epoch and range for the same column in both policies, make masks for the same devices, or use EPSILON",
         /// The budget of the day is spent.
         BudgetSpent => "the querier's budget for this day is spent",
         /// The query sums several columns.
@@ -426,6 +429,32 @@ impl<'a> Policy<'a> {
             let Terms { key, is_trusted, epoch_ms, budget, .. } = terms;
             each(&QuerierTerms { key, is_trusted, epoch_ms, budget, columns });
         }
+    }
+
+    /// Returns whether a device may give exact answers to the queriers of both policies that are not
+    /// trusted (spec/policy.md, section 3). If both may use a column, they must use the same epochs and
+    /// the same range: together, they could otherwise compare sums that differ by few readings.
+    #[must_use]
+    pub fn agrees_with(&self, other: &Policy<'_>) -> bool {
+        self.strict_terms().all(|ours| {
+            other.strict_terms().all(|theirs| {
+                ours.columns().flatten().all(|column| {
+                    let same = theirs.columns().flatten().find(|other| other.name == column.name);
+                    same.is_none_or(|same| same == column && ours.epoch_ms == theirs.epoch_ms)
+                })
+            })
+        })
+    }
+
+    /// Returns whether there is a querier that is not trusted.
+    #[must_use]
+    pub fn has_strict(&self) -> bool {
+        self.strict_terms().next().is_some()
+    }
+
+    /// Returns the terms of the queriers that are not trusted.
+    fn strict_terms(&self) -> impl Iterator<Item = Terms<'a>> + use<'a> {
+        self.terms().flatten().filter(|terms| !terms.is_trusted)
     }
 
     /// Checks whether a device may answer a query of the querier with this public key. `ring` is the

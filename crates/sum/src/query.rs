@@ -27,7 +27,7 @@
 //! }
 //! // 27.97 °C at 41.5 %; 25.60 °C at 40 %, which is not above.
 //! // One key group has both sources.
-//! let answer = plan.answer(&totals, 2, 2)?;
+//! let answer = plan.answer(&totals, 2, 1)?;
 //! let numbers = answer.values().flatten().filter_map(|value| value.number());
 //! assert_eq!(numbers.map(|number| number.to_string()).collect::<Vec<_>>(), ["27.970000", "1"]);
 //! # Ok(())

@@ -164,6 +164,8 @@ pub struct MaskSecret {
 
 /// The length of [`MaskSecret`] in bytes.
 pub const MASK_SECRET: usize = 96;
+/// The length of [`MaskRing`] in bytes.
+pub const MASK_RING: usize = 12;
 
 /// A source's mask secrets for one query. `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -197,18 +199,75 @@ impl MaskRoot {
         Self(secret)
     }
 
-    /// Derives the mask secrets of the source at a position. `ring` are the positions of its key
-    /// group.
+    /// Derives the mask secrets of the source at a position. `ring` are the positions of its ring,
+    /// ascending.
     #[must_use]
-    pub fn source(&self, group: GroupId, ring: Range<u32>, position: u32) -> MaskSecret {
+    pub fn source(
+        &self,
+        group: GroupId,
+        ring: impl IntoIterator<Item = u32>,
+        position: u32,
+    ) -> MaskSecret {
+        // The first source follows the last one.
+        let (mut previous, mut before) = (None, None);
+        for at in ring {
+            if at == position {
+                previous = before;
+            }
+            before = Some(at);
+        }
+        let previous = previous.or(before).unwrap_or(position);
         // The secret between a source and the next one has the number of the first of the two.
         let secret = |position: u32| {
             prf(&self.0, &[b"moteseal/1/sum/mask", &group.0, &position.to_be_bytes()])
         };
-        let previous =
-            if position == ring.start { ring.end.saturating_sub(1) } else { position - 1 };
         let noise = prf(&self.0, &[b"moteseal/1/sum/noise", &group.0, &position.to_be_bytes()]);
         MaskSecret { next: secret(position), previous: secret(previous), noise }
+    }
+}
+
+/// The sources whose masks add up to 0: those of a key group that have masks (spec/sums.md, section
+/// 2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskRing {
+    /// The number of sources.
+    pub sources: u32,
+    /// The id of the set of their positions.
+    pub id: [u8; 8],
+}
+
+impl MaskRing {
+    /// Returns the ring of the sources at these positions: ascending ranges that do not touch.
+    #[must_use]
+    pub fn of(runs: impl IntoIterator<Item = Range<u32>>) -> Self {
+        let mut ring = Self { sources: 0, id: [0; 8] };
+        for run in runs {
+            let bounds = [run.start.to_be_bytes(), run.end.to_be_bytes()];
+            let digest = Digest::of(&[b"moteseal/1/sum/ring", &ring.id, &bounds[0], &bounds[1]]);
+            ring.id.copy_from_slice(&digest.0[..8]);
+            ring.sources = ring.sources.saturating_add(run.end.saturating_sub(run.start));
+        }
+        ring
+    }
+
+    /// Returns the ring as bytes: the number of sources in 4 bytes, big-endian, and the id.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; MASK_RING] {
+        let mut bytes = [0; MASK_RING];
+        bytes[..4].copy_from_slice(&self.sources.to_be_bytes());
+        bytes[4..].copy_from_slice(&self.id);
+        bytes
+    }
+
+    /// Reads the bytes that [`to_bytes`](Self::to_bytes) returned.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; MASK_RING]) -> Self {
+        let mut ring = Self { sources: 0, id: [0; 8] };
+        let mut sources = [0; 4];
+        sources.copy_from_slice(&bytes[..4]);
+        ring.sources = u32::from_be_bytes(sources);
+        ring.id.copy_from_slice(&bytes[4..]);
+        ring
     }
 }
 
@@ -264,6 +323,12 @@ impl Master {
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
+    }
+
+    /// Returns the bytes that [`new`](Self::new) took.
+    #[must_use]
+    pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.0)
     }
 
     /// Derives the secrets of a device in a key group.

@@ -83,8 +83,9 @@ pub fn answer(input: &Value) -> Verdict {
     let plan = bytes(input, "plan");
     let plan = Plan::decode(&plan).unwrap();
     let totals: Vec<u128> = list(input, "totals").iter().map(wide).collect();
-    let (participants, ring) = (number(input, "participants"), number(input, "ring"));
-    let answer = plan.answer(&totals, participants, ring).map_err(name)?;
+    let (participants, ring) = (number(input, "participants"), number::<u32>(input, "ring"));
+    let rings = u32::div_ceil(participants, ring.max(1));
+    let answer = plan.answer(&totals, participants, rings).map_err(name)?;
     let bound = |bound: Option<FixedPoint>| bound.map(|bound| bound.to_string());
     let result = |result: Option<Answered<Histogram<'_>>>| match result {
         None => Value::Null,

@@ -12,15 +12,14 @@ use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::error::Named;
+use moteseal_core::link::{MAX_NODE_NAME, is_node_name};
 use moteseal_core::record::DeviceId;
+use moteseal_core::signature::PublicKey;
 
 use crate::roster::Roster;
 
-/// The parent name that connects a gateway to the querier. No gateway may have this name.
+/// The name of a group's only or first querier. Further queriers have other names.
 pub const QUERIER: &str = "querier";
-/// Maximum length of a gateway's name, in bytes. The topics of a link contain the name after the 16
-/// hexadecimal digits of the group and a full stop.
-pub const MAX_GATEWAY_NAME: usize = 47;
 /// Maximum number of gateways on the path from a source to the querier.
 pub const MAX_HEIGHT: u32 = 32;
 
@@ -42,14 +41,15 @@ pub fn gateway_id(name: &str) -> DeviceId {
 /// # Errors
 /// `ReservedName`, `InvalidGatewayName`.
 pub fn check_gateway_name(name: &str) -> Result<(), TreeError> {
-    if name == QUERIER {
-        return Err(TreeError::ReservedName);
+    check_name(name, QUERIER)
+}
+
+/// Checks the name of a gateway in the tree of the querier called `querier`.
+fn check_name(name: &str, querier: &str) -> Result<(), TreeError> {
+    if name == QUERIER || name == querier {
+        return Err(TreeError::ReservedName(name.to_owned()));
     }
-    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    if name.is_empty() || name.len() > MAX_GATEWAY_NAME || !name.bytes().all(is_sign) {
-        return Err(TreeError::InvalidGatewayName(name.to_owned()));
-    }
-    Ok(())
+    if is_node_name(name) { Ok(()) } else { Err(TreeError::InvalidGatewayName(name.to_owned())) }
 }
 
 /// Why a tree is rejected.
@@ -57,25 +57,32 @@ pub fn check_gateway_name(name: &str) -> Result<(), TreeError> {
 #[non_exhaustive]
 pub enum TreeError {
     /// No gateway has the querier as its parent.
-    #[error("no gateway has the parent {QUERIER:?}; connect at least one to the querier")]
-    NoRoot,
+    #[error("no gateway has the parent {0:?}; connect at least one to the querier")]
+    NoRoot(String),
+    /// The querier's name is empty, too long, or contains characters other than letters, digits, `-`,
+    /// `_` and `.`.
+    #[error(
+        "{0:?} is not a valid name of a querier; use 1 to {MAX_NODE_NAME} letters, digits, \
+         '-', '_' and '.'"
+    )]
+    InvalidQuerierName(String),
     /// A gateway's name is empty, too long, or contains characters other than letters, digits, `-`,
     /// `_` and `.`.
     #[error(
-        "{0:?} is not a valid name of a gateway; use 1 to {MAX_GATEWAY_NAME} letters, digits, \
+        "{0:?} is not a valid name of a gateway; use 1 to {MAX_NODE_NAME} letters, digits, \
          '-', '_' and '.'"
     )]
     InvalidGatewayName(String),
     /// A gateway has the querier's name.
-    #[error("{QUERIER:?} is the name of the querier; rename the gateway")]
-    ReservedName,
+    #[error("{0:?} is the name of a querier; rename the gateway")]
+    ReservedName(String),
     /// A gateway is listed twice.
     #[error("the gateway {0:?} is listed twice; remove one entry")]
     DuplicateGateway(String),
     /// A gateway's parent is not listed.
     #[error(
-        "the parent of {gateway:?} is {parent:?}, which is not a gateway; name a gateway or \
-         {QUERIER:?}"
+        "the parent of {gateway:?} is {parent:?}, which is not a gateway; name a gateway or the \
+         querier"
     )]
     UnknownParent {
         /// The gateway.
@@ -84,7 +91,7 @@ pub enum TreeError {
         parent: String,
     },
     /// A gateway is its own ancestor.
-    #[error("the gateway {0:?} is its own ancestor; every path up must end at {QUERIER:?}")]
+    #[error("the gateway {0:?} is its own ancestor; every path up must end at the querier")]
     Cycle(String),
     /// A path to the querier has more than [`MAX_HEIGHT`] gateways. The field is the lowest gateway
     /// of this path.
@@ -137,9 +144,10 @@ impl TreeError {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::NoRoot => "NoRoot",
+            Self::NoRoot(_) => "NoRoot",
             Self::InvalidGatewayName(_) => "InvalidGatewayName",
-            Self::ReservedName => "ReservedName",
+            Self::ReservedName(_) => "ReservedName",
+            Self::InvalidQuerierName(_) => "InvalidQuerierName",
             Self::DuplicateGateway(_) => "DuplicateGateway",
             Self::UnknownParent { .. } => "UnknownParent",
             Self::Cycle(_) => "Cycle",
@@ -164,6 +172,7 @@ impl TreeError {
 /// passed.
 #[derive(Clone, Debug)]
 pub struct AggregationTree {
+    querier: String,
     /// Sorted by name.
     gateways: Vec<Gateway>,
     by_id: BTreeMap<DeviceId, usize>,
@@ -189,6 +198,13 @@ impl SumGroup {
     #[must_use]
     pub fn new(roster: Roster, tree: AggregationTree) -> Self {
         Self { roster: Arc::new(roster), tree: Arc::new(tree) }
+    }
+
+    /// Returns the public key of the tree's querier if the roster states it. The roster states only that
+    /// of the querier [`QUERIER`].
+    #[must_use]
+    pub fn querier_in_roster(&self) -> Option<&PublicKey> {
+        self.roster.querier().filter(|_| self.tree.querier_name() == QUERIER)
     }
 
     /// Returns the number of sources that take part in sums at an instant, in Unix milliseconds.
@@ -249,9 +265,9 @@ pub struct Child {
 }
 
 impl AggregationTree {
-    /// Creates a tree from pairs of a gateway and its parent ([`QUERIER`] or a gateway), and pairs
-    /// of a device and its gateway. The position of a source is the position of its device in the
-    /// roster.
+    /// Creates a tree of the querier [`QUERIER`] from pairs of a gateway and its parent (the querier
+    /// or a gateway), and pairs of a device and its gateway. The position of a source is the position
+    /// of its device in the roster.
     ///
     /// # Errors
     /// [`TreeError`]: the first mistake.
@@ -260,14 +276,31 @@ impl AggregationTree {
         gateways: impl IntoIterator<Item = (&'a str, &'a str)>,
         devices: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, TreeError> {
-        let gateways = linked(gateways)?;
+        Self::of_querier(QUERIER, roster, gateways, devices)
+    }
+
+    /// Like [`new`](Self::new), for the querier with this name.
+    ///
+    /// # Errors
+    /// [`TreeError`]: the first mistake.
+    pub fn of_querier<'a>(
+        querier: &str,
+        roster: &Roster,
+        gateways: impl IntoIterator<Item = (&'a str, &'a str)>,
+        devices: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, TreeError> {
+        if !is_node_name(querier) {
+            return Err(TreeError::InvalidQuerierName(querier.to_owned()));
+        }
+        let gateways = linked(querier, gateways)?;
         if gateways.iter().all(|gateway| gateway.parent.is_some()) {
-            return Err(TreeError::NoRoot);
+            return Err(TreeError::NoRoot(querier.to_owned()));
         }
         let sources = attached(roster, &gateways, devices)?;
         let positions = sources.iter().map(|source| source.id).zip(0..).collect();
         let by_id = ids(&gateways, &sources, &positions)?;
-        let mut tree = Self { gateways, by_id, sources, positions, height: 0 };
+        let querier = querier.to_owned();
+        let mut tree = Self { querier, gateways, by_id, sources, positions, height: 0 };
         tree.measure()?;
         Ok(tree)
     }
@@ -308,6 +341,12 @@ impl AggregationTree {
         std::iter::successors(Some(from), |at| self.gateways[*at].parent)
     }
 
+    /// Returns the name of the querier.
+    #[must_use]
+    pub fn querier_name(&self) -> &str {
+        &self.querier
+    }
+
     /// Returns the number of sources.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
@@ -331,7 +370,7 @@ impl AggregationTree {
     #[must_use]
     pub fn parent(&self, gateway: &str) -> Option<&str> {
         let parent = self.gateways[self.place(gateway)?].parent;
-        Some(parent.map_or(QUERIER, |parent| self.gateways[parent].name.as_str()))
+        Some(parent.map_or(&self.querier, |parent| self.gateways[parent].name.as_str()))
     }
 
     /// Returns the name of a source's parent.
@@ -361,11 +400,11 @@ impl AggregationTree {
         self.gateways.binary_search_by(|found| found.name.as_str().cmp(gateway)).ok()
     }
 
-    /// Returns the gateway called `name`, or the querier if `name` is [`QUERIER`], in its role as
-    /// the aggregator of its children.
+    /// Returns the gateway called `name`, or the querier if it has this name, in its role as the
+    /// aggregator of its children.
     #[must_use]
     pub fn aggregator(&self, name: &str) -> Option<Aggregator> {
-        if name == QUERIER {
+        if name == self.querier {
             Some(self.querier())
         } else {
             self.place(name).map(|at| self.aggregator_at(Some(at)))
@@ -423,7 +462,7 @@ impl AggregationTree {
             .collect();
         let aggregator = at.map(|at| &self.gateways[at]);
         Aggregator {
-            name: aggregator.map_or(QUERIER, |aggregator| &aggregator.name).to_owned(),
+            name: aggregator.map_or(&self.querier, |aggregator| &aggregator.name).clone(),
             id: aggregator.map(|aggregator| aggregator.id),
             height: aggregator.map_or(self.height, |aggregator| aggregator.height),
             children,
@@ -435,11 +474,12 @@ impl AggregationTree {
 
 /// Returns the gateways with their parents, sorted by name.
 fn linked<'a>(
+    querier: &str,
     gateways: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<Vec<Gateway>, TreeError> {
     let mut parents = BTreeMap::new();
     for (name, parent) in gateways {
-        check_gateway_name(name)?;
+        check_name(name, querier)?;
         if parents.insert(name, parent).is_some() {
             return Err(TreeError::DuplicateGateway(name.to_owned()));
         }
@@ -451,7 +491,7 @@ fn linked<'a>(
             parent: (*parent).to_owned(),
         };
         let place =
-            if *parent == QUERIER { None } else { Some(*places.get(parent).ok_or_else(unknown)?) };
+            if *parent == querier { None } else { Some(*places.get(parent).ok_or_else(unknown)?) };
         Ok(Gateway { id: gateway_id(name), name: (*name).to_owned(), parent: place, height: 0 })
     });
     linked.collect()
@@ -510,7 +550,7 @@ fn ids(
 }
 
 impl Aggregator {
-    /// Returns the aggregator's name; [`QUERIER`] for the querier.
+    /// Returns the aggregator's name, or the querier's.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -180,6 +180,8 @@ pub enum moteseal_error {
     WrongGroup = 116,
     /// The keys are for another version of the roster.
     WrongRoster = 117,
+    /// The key file requires masks and a policy, which this library does not support.
+    PolicyMissing = 118,
 
     // Broadcasts.
     /// The object belongs to another network.
@@ -314,6 +316,7 @@ impl Error {
         (Self::ValueTooLarge, c"ValueTooLarge"),
         (Self::WrongGroup, c"WrongGroup"),
         (Self::WrongRoster, c"WrongRoster"),
+        (Self::PolicyMissing, c"PolicyMissing"),
         (Self::WrongNetwork, c"WrongNetwork"),
         (Self::WrongSender, c"WrongSender"),
         (Self::WrongKey, c"WrongKey"),

@@ -146,7 +146,8 @@ fn check_of(record: &[u8; MOTESEAL_GUARD_RECORD]) -> [u8; 8] {
 ///
 /// @param device  The device. The key file must be for this device.
 /// @param pem, length  The file's bytes. Wipe your copy afterwards.
-/// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `UnknownDevice` (another device's file), or
+/// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `UnknownDevice` (another device's file),
+///         `PolicyMissing` (the set-up made masks, which this library does not support), or
 ///         an error of decoding or of keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
@@ -166,6 +167,10 @@ pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
         }
         if keys.device != id {
             return Err(Error::UnknownDevice);
+        }
+        // Without a mask, the querier could open the value of this source alone.
+        if keys.needs_policy {
+            return Err(Error::PolicyMissing);
         }
         // SAFETY: as above.
         unsafe { begin(source, keys.secret) }

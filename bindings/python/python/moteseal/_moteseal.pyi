@@ -409,7 +409,7 @@ def setup_sums(
     roster: Roster | _Path,
     operator: _Path | None = None,
     *,
-    querier: _Path,
+    querier: tuple[str, _Path],
     out: _Path,
     key_groups: int | None = None,
     masks: bool = False,

@@ -246,7 +246,8 @@ class Asked(Iterator[Row]):
 class Querier:
     """Runs queries. It is configured with keys, an aggregation tree and a broker (docs/sums.md).
 
-    tree is the path of a tree.toml, or its content: {"gateways": {...}, "devices": {...}}. ranges
+    tree is the path of a tree.toml, or its content: {"gateways": {...}, "devices": {...}}, and
+    {"querier": NAME} if the querier's name is not "querier". ranges
     has the smallest and the largest possible value of each column, {"temperature": (-40, 125)}: the
     narrower a range, the more devices a sum may have. grace is the time to wait for each level of
     the tree, in seconds. link describes how to reach the broker: {"url":
@@ -261,7 +262,7 @@ class Querier:
         operator: _Path | None = None,
         key: _Path,
         keys: _Path,
-        tree: _Path | Mapping[str, Mapping[str, str]],
+        tree: _Path | Mapping[str, Mapping[str, str] | str],
         link_secret: _Path,
         policy: _Path | None = None,
         state: _Path,
@@ -326,10 +327,18 @@ class Querier:
         return Asked(follow_sums(query, self._config, epochs, floor, min_count))
 
 
-def _tables(tree: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    if set(tree) != {"gateways", "devices"}:
-        raise ValueError("tree: expected exactly two tables, [gateways] with NAME = \"PARENT\" and [devices] with NAME = \"GATEWAY\"")
-    return {name: dict(table) for name, table in tree.items()}
+def _tables(tree: Mapping[str, Mapping[str, str] | str]) -> dict[str, dict[str, str] | str | None]:
+    wrong = ValueError(
+        "tree: expected two tables, [gateways] with NAME = \"PARENT\" and [devices] with NAME = \"GATEWAY\", and at most the name of the querier"
+    )
+    tables: dict[str, dict[str, str] | str | None] = {"querier": None}
+    for name, value in tree.items():
+        if name not in {"querier", "gateways", "devices"} or (name == "querier") != isinstance(value, str):
+            raise wrong
+        tables[name] = value if isinstance(value, str) else dict(value)
+    if len(tables) != 3:
+        raise wrong
+    return tables
 
 
 def _decimal(value: float | Decimal | str) -> str:
@@ -344,18 +353,20 @@ def setup(
     *,
     querier: _Path,
     out: _Path,
+    name: str = "querier",
     key_groups: int | None = None,
     masks: bool = False,
 ) -> list[Path]:
     """Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 
-    The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
-    the device NAME. querier is the path of a file with the key that signs queries: its public or
+    name is the querier's name: each further querier of a group needs a set-up of its own, with
+    another name. The first path is querier.sum.key, which stays with the querier. Copy each
+    NAME.sum.key only to the device NAME. querier is the path of a file with the key that signs queries: its public or
     its private key file. key_groups is the number of groups into which the devices are divided, by
     default at most 8, of at least 5 devices each. An attacker with a stolen device key can falsify
     only the sums of that device's group. Existing files are not replaced.
     """
-    return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups, masks=masks)
+    return setup_sums(roster, operator, querier=(name, querier), out=out, key_groups=key_groups, masks=masks)
 
 
 __all__ = ["Asked", "Querier", "Row", "setup"]

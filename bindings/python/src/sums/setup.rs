@@ -12,9 +12,9 @@ use crate::work;
 
 /// Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 ///
-/// The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
-/// the device NAME. querier is the path of a file with the key that signs queries: its public or
-/// its private key file. key_groups is the number of groups into which the devices are divided, by
+/// querier is its name, and the path of a file with the key that signs queries: its public or its
+/// private key file. The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
+/// the device NAME. key_groups is the number of groups into which the devices are divided, by
 /// default at most 8, of at least 5 devices each. An attacker with a stolen device key can falsify
 /// only the sums of that device's group. With masks, the devices answer only under a policy, and a
 /// querier that the policy does not trust with readings can open only the sums of whole key groups.
@@ -25,7 +25,7 @@ pub(crate) fn setup_sums(
     py: Python<'_>,
     roster: &Bound<'_, PyAny>,
     operator: Option<PathBuf>,
-    querier: PathBuf,
+    querier: (String, PathBuf),
     out: PathBuf,
     key_groups: Option<&Bound<'_, PyAny>>,
     masks: bool,
@@ -33,8 +33,8 @@ pub(crate) fn setup_sums(
     let roster = self::roster(roster, operator)?.get().roster.clone();
     let key_groups = key_groups.map(|groups| number::<u32>(groups, "key_groups")).transpose()?;
     work::run(py, move |_| {
-        let querier = input::public_half(&querier)?;
-        let files = setup(&roster, &querier, &out, key_groups, masks, &mut || ())?;
+        let (name, querier) = (querier.0, input::public_half(&querier.1)?);
+        let files = setup(&roster, (&name, &querier), &out, key_groups, masks, &mut || ())?;
         Ok([vec![files.querier], files.devices].concat())
     })
 }

@@ -470,19 +470,24 @@ impl<'a> Group<'a> {
     ) -> Result<Membership, Failure> {
         let Self { file, folder, roster, .. } = self;
         let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-        let keys = super::source_keys(&folder.join(member.key.of(name)), file, roster, device)?;
+        let keys = super::sums::source_keys(
+            &folder.join(member.key.of(name)),
+            (file, "sum.key"),
+            roster,
+            device,
+        )?;
         for_mote(keys.querier.algorithm(), "the querier's key").map_err(in_key("sum.key"))?;
         let link_path = folder.join(member.link_secret.of(name));
         let link_secret = files::link_secret(&link_path, roster, Some(device))
             .map_err(in_key("sum.link_secret"))?;
-        let SourceKeys { circle, position, querier, secret, needs_policy, .. } = keys;
+        let SourceKeys { circle, position, querier_name, querier, secret, needs_policy, .. } = keys;
         if needs_policy {
             let what = "the set-up made masks, which motes do not support yet; set the sums up without \
                         --masks, for a querier that is trusted with the readings";
             return Err(in_key("sum.key")(Failure::usage(what)));
         }
         Ok(Membership {
-            roster: circle.roster,
+            roster: querier_name.set_up_digest(&circle.roster),
             key_group: circle.key_group,
             position,
             secret: secret.to_bytes(),

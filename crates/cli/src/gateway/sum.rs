@@ -31,7 +31,7 @@ use crate::succession::{Succession, record_roster};
 /// A gateway's place in the tree and its secrets, which do not depend on the version of the group.
 struct Place {
     name: String,
-    /// The querier's public key, if the roster names none.
+    /// The querier's public key, if the roster does not name it.
     querier: PublicKey,
     children_secret: LinkSecret,
     up_secret: LinkSecret,
@@ -46,7 +46,7 @@ impl Place {
             roster: &group.roster,
             tree: &group.tree,
             name: &self.name,
-            querier: group.roster.querier().unwrap_or(&self.querier),
+            querier: group.querier_in_roster().unwrap_or(&self.querier),
             children_secret: &self.children_secret,
             up_secret: &self.up_secret,
             grace: self.grace,
@@ -60,11 +60,15 @@ impl Place {
 fn querier_key(
     config: &config::Aggregator,
     folder: &Path,
-    roster: &Roster,
+    group: &SumGroup,
 ) -> Result<PublicKey, Failure> {
     let Some(path) = &config.querier else {
-        return roster.querier().cloned().ok_or_else(|| {
-            Failure::usage("the roster names no querier; name the file with its public key")
+        return group.querier_in_roster().cloned().ok_or_else(|| {
+            let what = format_args!(
+                "the roster does not name the querier {:?}; name the file with its public key",
+                group.tree.querier_name()
+            );
+            Failure::usage(what)
         });
     };
     files::public_key(&folder.join(path))
@@ -86,14 +90,15 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let (roster_path, operator) = (folder.join(&config.roster), folder.join(&config.operator));
     let (roster_watch, roster) =
         RosterWatch::open(roster_path.clone(), operator.clone()).map_err(in_key("roster"))?;
-    let querier_key = querier_key(&config, &folder, &roster).map_err(in_key("querier"))?;
-    let differs = roster.querier().is_some_and(|querier| *querier != querier_key);
-    if differs && arguments.check {
-        return Err(other_querier(&roster)).map_err(in_key("querier"));
-    }
     let tree_path = folder.join(&config.tree);
     let roster_watch = roster_watch.with_tree(tree_path.clone());
     let tree = aggregation::tree(&tree_path, &roster).map_err(in_key("tree"))?;
+    let group = SumGroup::new(roster.clone(), tree.clone());
+    let querier_key = querier_key(&config, &folder, &group).map_err(in_key("querier"))?;
+    let differs = group.querier_in_roster().is_some_and(|querier| *querier != querier_key);
+    if differs && arguments.check {
+        return Err(other_querier(&roster)).map_err(in_key("querier"));
+    }
     let children_secret = files::link_secret(&folder.join(&config.link_secret), &roster, None)
         .map_err(in_key("link_secret"))?;
     let unknown = || {
@@ -167,7 +172,6 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     }
     let (number_file, number) = NumberFile::open(&state)?;
     succession.record()?;
-    let group = SumGroup::new(roster.clone(), tree.clone());
     let configured_querier = querier_key.clone();
     let place = Place {
         name: config.name.clone(),
@@ -195,7 +199,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             return Err(Failure::usage(what).about(&tree_path));
         }
         if config.querier.is_some()
-            && group.roster.querier().is_some_and(|querier| *querier != configured_querier)
+            && group.querier_in_roster().is_some_and(|querier| *querier != configured_querier)
         {
             warn!(
                 "{}; the roster's is used",

@@ -5,15 +5,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_client::input;
-use moteseal_client::sum::{add, setup};
+use moteseal_client::sum::{RenewedRing, add, renew_masks, setup};
+use moteseal_device::runner::system_clock;
 use moteseal_verify::Roster;
+use moteseal_verify::aggregation::QUERIER;
 use serde_json::json;
 
 use crate::client_error;
 use crate::failure::Failure;
 use crate::files;
 use crate::progress::{bar, count};
-use crate::terminal::report_lines;
+use crate::terminal::{diagnostic, report_lines};
+
+/// If the masks of fewer devices changed, a note says so: the default minimum of a policy.
+const FEW: u32 = 5;
 
 /// Make the key files of private sums: one for each device and one for the querier.
 #[derive(Args, Debug)]
@@ -38,6 +43,15 @@ pub(crate) struct Arguments {
     /// and have none in --out. The files of the other devices stay valid
     #[arg(long, value_name = "QUERIER_KEYS", conflicts_with_all = ["querier", "key_groups"])]
     keys: Option<PathBuf>,
+    /// The querier's name. Each further querier of a group needs a set-up of its own, with another
+    /// name, another folder and another tree
+    #[arg(long, default_value = QUERIER, conflicts_with = "keys")]
+    name: String,
+    /// With --keys: make new masks for the key group of this device, because it has joined or left or
+    /// was replaced. Writes new files for the querier and for the devices of this key group. The files
+    /// of other devices stay valid
+    #[arg(long, value_name = "DEVICE", requires = "keys")]
+    renew_masks: Vec<String>,
     /// The folder for the files
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
@@ -55,13 +69,15 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { roster: path, querier, keys, out, key_groups, .. } = arguments;
     let roster = files::roster(path, &operator(arguments)?)?;
+    if let Some(keys) = keys.as_ref().filter(|_| !arguments.renew_masks.is_empty()) {
+        return renew(&roster, keys, &arguments.renew_masks, out);
+    }
     if let Some(keys) = keys {
         return add_devices(&roster, keys, out);
     }
     let querier = querier.as_ref().ok_or_else(|| Failure::usage("give --querier or --keys"))?;
     let querier = input::public_half(&with_suffix(querier));
     let querier = querier.map_err(|error| client_error::input(&error))?;
-    files::check_querier(&roster, &querier)?;
     let sources = roster.devices().len() as u64;
     if let Some(key_groups) = key_groups.filter(|key_groups| u64::from(*key_groups) > sources) {
         return Err(Failure::usage(format_args!(
@@ -71,10 +87,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     let progress = bar(sources, "writing keys");
-    let files = setup(&roster, &querier, out, *key_groups, arguments.masks, &mut || {
-        progress.inc(1);
-    })
-    .map_err(|error| client_error::input(&error))?;
+    let files =
+        setup(&roster, (&arguments.name, &querier), out, *key_groups, arguments.masks, &mut || {
+            progress.inc(1);
+        })
+        .map_err(|error| client_error::input(&error))?;
     progress.finish_and_clear();
     let groups = sources.div_ceil(files.key_group.into());
     let mut lines = vec![
@@ -93,6 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     report_lines(lines, || {
         json!({
             "masks": arguments.masks,
+            "name": arguments.name,
             "querier": files.querier.display().to_string(),
             "folder": out.display().to_string(),
             "devices": sources,
@@ -111,6 +129,56 @@ fn add_devices(roster: &Roster, keys: &Path, out: &Path) -> Result<(), Failure> 
     report_lines(vec![format!("devices    {made} in {}", out.display())], || {
         let files: Vec<_> = added.iter().map(|path| path.display().to_string()).collect();
         json!({ "folder": out.display().to_string(), "added": files })
+    })
+}
+
+/// Makes new masks for the key groups of the devices with these names.
+fn renew(roster: &Roster, keys: &Path, changed: &[String], out: &Path) -> Result<(), Failure> {
+    let made = renew_masks(roster, keys, changed, out, system_clock());
+    let (files, rings) = made.map_err(|error| client_error::input(&error))?;
+    let mut lines = vec![
+        format!("querier    {}", files.querier.display()),
+        format!(
+            "devices    {} in {}",
+            count(files.devices.len() as u64, "key file"),
+            out.display()
+        ),
+    ];
+    for RenewedRing { key_group, sources, changed } in &rings {
+        lines.push(format!(
+            "key group  {key_group}: {} with masks, {} changed",
+            count(u64::from(*sources), "device"),
+            count(u64::from(*changed), "device")
+        ));
+        if (1..FEW).contains(changed) {
+            diagnostic(format_args!(
+                "key group {key_group}: its sums before and after differ by {}, which the querier may compare; \
+                 change several devices together, or let it ask with EPSILON only",
+                count(u64::from(*changed), "device")
+            ));
+        }
+    }
+    lines.push(
+        "next       end the query, replace all of these files, restart the devices, start the query"
+            .to_owned(),
+    );
+    report_lines(lines, || {
+        let paths: Vec<_> = files.devices.iter().map(|path| path.display().to_string()).collect();
+        let rings: Vec<_> = rings
+            .iter()
+            .map(|ring| {
+                json!({
+                    "key_group": ring.key_group,
+                    "sources": ring.sources,
+                    "changed": ring.changed,
+                })
+            })
+            .collect();
+        json!({
+            "querier": files.querier.display().to_string(),
+            "renewed": paths,
+            "key_groups": rings,
+        })
     })
 }
 

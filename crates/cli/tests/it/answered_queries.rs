@@ -17,6 +17,7 @@ use moteseal_device::durable::{AnswerRefused, DurableError, MOST_UNSTATED, Query
 use moteseal_gateway::Station;
 use moteseal_seal::wire::Uplink;
 use moteseal_seal::{Answered, Statement};
+use moteseal_sum::QuerierName;
 use moteseal_sum::guard::GuardError;
 use moteseal_sum::query::QueryId;
 use moteseal_verify::Roster;
@@ -74,7 +75,7 @@ impl Scene {
             stated: Epochs::new(),
         };
         scene.restart();
-        scene.mote().begin_answers(0).unwrap();
+        scene.mote().begin_answers(&QuerierName::default(), 0).unwrap();
         scene.mote().sync().unwrap();
         scene
     }
@@ -90,7 +91,10 @@ impl Scene {
     }
 
     fn answer(&mut self, query: u8, duration_ms: u64, epoch: u64) -> Result<(), AnswerRefused> {
-        let permit = self.mote().answer(QueryId([query; 16]), duration_ms, epoch).unwrap()?;
+        let permit = self
+            .mote()
+            .answer(&QuerierName::default(), QueryId([query; 16]), (duration_ms, epoch), &[])
+            .unwrap()?;
         assert_eq!((permit.query(), permit.epoch()), (QueryId([query; 16]), epoch));
         assert!(
             self.permitted.insert(([query; 16], epoch)),
@@ -373,8 +377,14 @@ fn a_journal_truncated_at_any_byte_has_every_permitted_answer() {
         std::fs::write(folder.join("journal"), &after[..length]).unwrap();
         std::fs::write(folder.join("chain"), &chain).unwrap();
         scene.mote = Some(group::mote(&scene.roster, 0, scene.folder.path(), 3));
-        let again = scene.mote().answer(QueryId([1; 16]), 100, 701).unwrap();
-        let old = scene.mote().answer(QueryId([1; 16]), 100, 700).unwrap();
+        let again = scene
+            .mote()
+            .answer(&QuerierName::default(), QueryId([1; 16]), (100, 701), &[])
+            .unwrap();
+        let old = scene
+            .mote()
+            .answer(&QuerierName::default(), QueryId([1; 16]), (100, 700), &[])
+            .unwrap();
         assert_eq!(
             old.unwrap_err(),
             AnswerRefused::Guard(GuardError::EpochAnswered),
@@ -401,13 +411,13 @@ fn a_device_without_its_journal_answers_no_query_that_started_before() {
     std::fs::remove_file(scene.folder.path().join("mote-0/journal")).unwrap();
     scene.restart();
     assert_eq!(scene.answer(1, 100, 701), Err(AnswerRefused::NotBegun));
-    scene.mote().begin_answers(70_250).unwrap();
+    scene.mote().begin_answers(&QuerierName::default(), 70_250).unwrap();
     for epoch in [700, 701, 702] {
         assert_eq!(scene.answer(1, 100, epoch), Err(AnswerRefused::Guard(GuardError::TooOld)));
     }
     scene.answer(1, 100, 703).unwrap();
     // A second call has no effect.
-    scene.mote().begin_answers(0).unwrap();
+    scene.mote().begin_answers(&QuerierName::default(), 0).unwrap();
     assert_eq!(scene.answer(2, 100, 702), Err(AnswerRefused::Guard(GuardError::TooOld)));
 }
 
@@ -415,22 +425,31 @@ fn a_device_without_its_journal_answers_no_query_that_started_before() {
 fn a_killed_device_refuses_an_older_schedule() {
     let mut scene = Scene::new(3);
     let digest = |n: u8| Digest([n; 32]);
-    assert_eq!(scene.mote().schedule(), None);
-    assert_eq!(scene.mote().accept_schedule(5, digest(1)).unwrap(), Ok(true));
-    scene.restart();
-    assert_eq!(scene.mote().schedule(), Some((5, digest(1))));
-    assert_eq!(scene.mote().accept_schedule(5, digest(1)).unwrap(), Ok(false));
+    assert_eq!(scene.mote().schedule(&QuerierName::default()), None);
     assert_eq!(
-        scene.mote().accept_schedule(5, digest(2)).unwrap(),
+        scene.mote().accept_schedule(&QuerierName::default(), 5, digest(1)).unwrap(),
+        Ok(true)
+    );
+    scene.restart();
+    assert_eq!(scene.mote().schedule(&QuerierName::default()), Some((5, digest(1))));
+    assert_eq!(
+        scene.mote().accept_schedule(&QuerierName::default(), 5, digest(1)).unwrap(),
+        Ok(false)
+    );
+    assert_eq!(
+        scene.mote().accept_schedule(&QuerierName::default(), 5, digest(2)).unwrap(),
         Err(QueryScheduleRefused::TwoAgendas)
     );
     assert_eq!(
-        scene.mote().accept_schedule(4, digest(2)).unwrap(),
+        scene.mote().accept_schedule(&QuerierName::default(), 4, digest(2)).unwrap(),
         Err(QueryScheduleRefused::OlderAgenda { newest: 5 })
     );
-    assert_eq!(scene.mote().accept_schedule(6, digest(2)).unwrap(), Ok(true));
+    assert_eq!(
+        scene.mote().accept_schedule(&QuerierName::default(), 6, digest(2)).unwrap(),
+        Ok(true)
+    );
     scene.restart();
-    assert_eq!(scene.mote().schedule(), Some((6, digest(2))));
+    assert_eq!(scene.mote().schedule(&QuerierName::default()), Some((6, digest(2))));
 }
 
 #[test]

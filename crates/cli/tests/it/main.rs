@@ -68,6 +68,7 @@ mod sum_gateway;
 mod sum_gateway_processes;
 mod sum_policies;
 mod sum_processes;
+mod sum_queriers;
 mod sum_sources;
 mod sum_whole_path;
 mod testbed;

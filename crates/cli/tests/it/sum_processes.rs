@@ -3,6 +3,7 @@
 //! restarted. The sum of every epoch is exact for the sources that the result names, or the epoch
 //! is reported as missing.
 
+mod queriers;
 mod several;
 
 use std::fmt::Write as _;

@@ -16,10 +16,11 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::DurableMote;
 use moteseal_device::answerer::{Answerer, Membership};
+use moteseal_sum::QuerierName;
 use moteseal_sum::policy::{ColumnTerms, MAX_POLICY, PolicyDraft, QuerierTerms};
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
-use moteseal_sum::sies::{KeyTotals, MaskRoot, MaskSecret, Master, Psr, Slot};
+use moteseal_sum::sies::{KeyTotals, MaskRing, MaskRoot, MaskSecret, Master, Psr, Slot};
 use moteseal_sum::wire::SumUplink;
 use moteseal_verify::Roster;
 
@@ -58,6 +59,7 @@ fn link() -> LinkKey {
 
 fn membership(roster: &Roster, querier: &SecretKey) -> Membership {
     Membership {
+        querier_name: QuerierName::default(),
         group: roster.group(),
         roster: roster.first_digest(),
         key_group: 1,
@@ -341,7 +343,7 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
         (good[..good.len() - 1].to_vec(), "Truncated"),
     ] {
         assert_eq!(scene.try_receive(&announcement), Err(name));
-        assert_eq!(scene.mote.schedule(), None, "{name}");
+        assert_eq!(scene.mote.schedule(&QuerierName::default()), None, "{name}");
     }
     assert_eq!(announce(&scene.querier, id, Kind::QuerySchedule), good);
     assert_eq!(scene.try_receive(&good), Ok(()));
@@ -449,7 +451,7 @@ fn a_device_adds_noise_until_the_budget_of_the_day_is_spent() {
     let mask = MaskRoot::new([4; 32]).source(scene.roster.group(), 0..5, 0);
     let answerer = |scene: &Scene| {
         let mut membership = membership(&scene.roster, &scene.querier);
-        membership.masks = Some((mask.clone(), 5));
+        membership.masks = Some((mask.clone(), MaskRing::of(Some(0..5))));
         membership.policy = Some(policy.clone());
         let now = Arc::clone(&scene.clock);
         Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)))
@@ -506,7 +508,7 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
     let root = MaskRoot::new([4; 32]);
     let mask = root.source(scene.roster.group(), 0..5, 0);
     let mut membership = membership(&scene.roster, &scene.querier);
-    membership.masks = Some((mask.clone(), 5));
+    membership.masks = Some((mask.clone(), MaskRing::of(Some(0..5))));
     let now = Arc::clone(&scene.clock);
     scene.answerer =
         Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)));

@@ -62,11 +62,13 @@ pub enum TreeSource {
     Tables(TreeTables),
 }
 
-/// The contents of `tree.toml`: the parent of each gateway (another gateway or `querier`), and the
+/// The contents of `tree.toml`: the parent of each gateway (another gateway or the querier), and the
 /// gateway of each device.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeTables {
+    /// The name of the querier; `querier` if it is absent.
+    pub querier: Option<String>,
     /// The parent of each gateway: `NAME = "PARENT"`.
     pub gateways: BTreeMap<String, String>,
     /// The gateway of each device: `NAME = "GATEWAY"`.
@@ -180,22 +182,22 @@ impl TreeSource {
             }
             Self::Tables(tables) => tables,
         };
-        AggregationTree::new(roster, pairs(&tables.gateways), pairs(&tables.devices)).map_err(
-            |error| {
-                let input = InputError::usage(error.name(), &error);
-                if let Self::File(path) = self { input.in_file(path) } else { input }
-            },
-        )
+        let querier = tables.querier.as_deref().unwrap_or(QUERIER);
+        let (gateways, devices) = (pairs(&tables.gateways), pairs(&tables.devices));
+        AggregationTree::of_querier(querier, roster, gateways, devices).map_err(|error| {
+            let input = InputError::usage(error.name(), &error);
+            if let Self::File(path) = self { input.in_file(path) } else { input }
+        })
     }
 }
 
 impl BrokerConfig {
-    /// Returns the options of the querier's link to the broker of a roster's group.
+    /// Returns the options of the link of the querier with this name to the broker of a roster's group.
     ///
     /// # Errors
     /// [`InputError`], which names the wrong key of the configuration.
-    pub fn options(&self, roster: &Roster) -> Result<mqtt::Options, InputError> {
-        let group = format!("{}.{QUERIER}", hex::encode(roster.group().0));
+    pub fn options(&self, roster: &Roster, querier: &str) -> Result<mqtt::Options, InputError> {
+        let group = format!("{}.{querier}", hex::encode(roster.group().0));
         self.group_options("link", Path::new(""), group)
     }
 

@@ -1,18 +1,22 @@
 //! Creates the key files of private sums: one for the querier, and one for each device. The keys of
 //! the devices are derived from the querier's keys.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys, SourceKeys};
-use moteseal_sum::sies::{MaskRoot, MaskSecret};
+use moteseal_sum::QuerierName;
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, Masked, QuerierKeys, SourceKeys};
+use moteseal_sum::sies::{MaskRing, MaskRoot, MaskSecret};
 use moteseal_verify::Roster;
+use moteseal_verify::aggregation::TreeError;
 use zeroize::Zeroizing;
 
 use super::prepare::{querier_keys, random};
-use crate::input::{InputError, create};
+use crate::input::{InputError, check_querier, create};
 
 /// The key files that [`setup`] created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,18 @@ pub struct KeyFiles {
     pub key_group: u32,
 }
 
+/// A key group to which [`renew_masks`] gave new masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenewedRing {
+    /// The key group.
+    pub key_group: u32,
+    /// The number of its devices that have masks now.
+    pub sources: u32,
+    /// The number of devices that have masks now and had none, or the other way round. The sums before
+    /// and after the renewal differ by these devices.
+    pub changed: u32,
+}
+
 /// Returns the default number of key groups of a group with this number of devices: the largest
 /// number up to 8 with which each key group has at least 5 devices, also the last one, which may be
 /// smaller than the others. A group of fewer devices has one key group.
@@ -35,8 +51,9 @@ pub fn default_key_groups(devices: u32) -> u32 {
     (2..=8).rev().find(|groups| in_last(*groups) >= 5).unwrap_or(1)
 }
 
-/// Creates the key files of a roster's devices, and of the querier with the public key `querier`,
-/// in the folder `out`. Calls `progress` after each device's file. Never replaces a file.
+/// Creates the key files of a roster's devices, and of the querier with this name and public key, in
+/// the folder `out`. Calls `progress` after each device's file. Never replaces a file. Each querier of
+/// a group needs a set-up of its own, with a name and a folder of its own.
 ///
 /// The devices are divided into `key_groups` key groups, by default [`default_key_groups`]. An
 /// attacker with a stolen device key can falsify only the sums of that device's key group. Each key
@@ -47,16 +64,23 @@ pub fn default_key_groups(devices: u32) -> u32 {
 /// 2.3). The querier's file does not contain them, and they are not stored elsewhere.
 ///
 /// # Errors
-/// [`InputError`] if the roster has fewer devices than `key_groups`, if a device's name cannot be a
-/// file name, or if a file exists or cannot be written.
+/// [`InputError`] if the querier's name is not valid, if the roster has fewer devices than `key_groups`, if
+/// a device's name cannot be a file name, or if a file exists or cannot be written.
 pub fn setup(
     roster: &Roster,
-    querier: &PublicKey,
+    (name, querier): (&str, &PublicKey),
     out: &Path,
     key_groups: Option<u32>,
     masks: bool,
     progress: &mut dyn FnMut(),
 ) -> Result<KeyFiles, InputError> {
+    let name = QuerierName::new(name).ok_or_else(|| {
+        let error = TreeError::InvalidQuerierName(name.to_owned());
+        InputError::usage(error.name(), error)
+    })?;
+    if name.is_default() {
+        check_querier(roster, querier)?;
+    }
     let devices: Vec<_> = roster.sources();
     let sources = u32::try_from(devices.len())
         .map_err(|_| InputError::argument("the roster has too many devices"))?;
@@ -78,30 +102,157 @@ pub fn setup(
             .collect::<Result<_, _>>()?,
         key_group,
     };
-    if let Some(taken) = files.devices.iter().chain([&files.querier]).find(|path| path.exists()) {
-        return Err(InputError::file(format_args!(
-            "{} already exists; keys are never replaced",
-            taken.display()
-        )));
-    }
+    check_free(&files)?;
     let mut secret = Zeroizing::new([0; 32]);
     random(&mut *secret)?;
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text = QuerierKeys::encode(&circle, querier, &secret, masks, &mut *pem)
+    let masked = masks.then(|| Masked::all(sources)).transpose().map_err(InputError::internal)?;
+    let text = QuerierKeys::encode(&circle, (&name, querier), &secret, masked.as_ref(), &mut *pem)
         .map_err(InputError::internal)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(InputError::internal)?;
     moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
     // Write the querier's file first, because the devices' keys are useless without it.
     create(&files.querier, text.as_bytes(), 0o600)?;
-    let mut root = Zeroizing::new([0; 32]);
-    random(&mut *root)?;
-    let root = MaskRoot::new(*root);
+    let root = mask_root()?;
     for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {
-        let of_device = || root.source(circle.group, circle.ring(position), position);
+        let positions = circle.ring(position);
+        let of_device = || {
+            (root.source(circle.group, positions.clone(), position), MaskRing::of(Some(positions)))
+        };
         write_device(&keys, device.id, position, masks.then(of_device), path)?;
         progress();
     }
     Ok(files)
+}
+
+/// Returns a new secret from which masks are derived. It is not stored.
+fn mask_root() -> Result<MaskRoot, InputError> {
+    let mut root = Zeroizing::new([0; 32]);
+    random(&mut *root)?;
+    Ok(MaskRoot::new(*root))
+}
+
+/// Makes new masks for the key groups of the devices with the names `changed`, after devices have joined
+/// or left, or were replaced. Writes into the folder `out` a new key file for each device of these key
+/// groups that takes part at the time `unix_ms`, and one for the querier. `querier` is the querier's
+/// present key file. The keys and the files of other devices do not change. Never replaces a file.
+///
+/// # Errors
+/// [`InputError`] if the querier's file cannot be read, is for another group or has no masks, if the
+/// roster has no device with one of the names, if no device of a key group takes part, or if a file
+/// exists or cannot be written.
+pub fn renew_masks(
+    roster: &Roster,
+    querier: &Path,
+    changed: &[String],
+    out: &Path,
+    unix_ms: u64,
+) -> Result<(KeyFiles, Vec<RenewedRing>), InputError> {
+    let mut keys = present_keys(roster, querier)?;
+    let masked = keys.masked.ok_or_else(|| {
+        InputError::argument("the set-up made no masks; set up the sums with --masks")
+    })?;
+    let (devices, epoch) = (roster.sources(), roster.epoch_of(unix_ms));
+    let Circle { group, key_group, sources, .. } = keys.circle;
+    let mut words = vec![0_u64; sources.div_ceil(64) as usize];
+    let mut set = |position: u32, has_masks: bool| {
+        let (word, bit) = (&mut words[(position / 64) as usize], 1 << (position % 64));
+        *word = if has_masks { *word | bit } else { *word & !bit };
+    };
+    masked.runs().flatten().for_each(|position| set(position, true));
+    let (mut rings, mut renewed) = (BTreeMap::new(), Vec::new());
+    for name in changed {
+        let position = (0..).zip(&devices).find(|(_, device)| device.name == *name);
+        let (position, _) = position.ok_or_else(|| {
+            InputError::usage("UnknownDevice", format_args!("the roster has no device {name:?}"))
+        })?;
+        let positions = keys.circle.ring(position);
+        let takes_part = |at: &u32| devices[*at as usize].takes_part_in(epoch);
+        let members: Vec<u32> = positions.clone().filter(takes_part).collect();
+        if members.is_empty() {
+            let what = format_args!("no device of the key group of {name} takes part now");
+            return Err(InputError::argument(what));
+        }
+        let had_masks = |at: u32| masked.runs().any(|run| run.contains(&at));
+        let differs = |at: &u32| had_masks(*at) != members.contains(at);
+        renewed.push(RenewedRing {
+            key_group: position / key_group,
+            sources: u32::try_from(members.len()).unwrap_or(u32::MAX),
+            changed: u32::try_from(positions.clone().filter(differs).count()).unwrap_or(u32::MAX),
+        });
+        positions.for_each(|position| set(position, members.contains(&position)));
+        rings.insert(position / key_group, members);
+    }
+    let masked = Masked::new(&words).map_err(|_| {
+        InputError::argument("too many separate devices have masks; set up the sums again")
+    })?;
+    keys.masked = Some(masked);
+    let members =
+        || rings.values().flatten().map(|position| (*position, devices[*position as usize]));
+    let files = KeyFiles {
+        querier: out.join("querier.sum.key"),
+        devices: members()
+            .map(|(_, device)| Ok(out.join(file_of(&device.name)?)))
+            .collect::<Result<_, _>>()?,
+        key_group,
+    };
+    check_free(&files)?;
+    moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
+    let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
+    let secret = keys.master.to_bytes();
+    let of = (&keys.name, &keys.querier);
+    let text = QuerierKeys::encode(&keys.circle, of, &secret, Some(&masked), &mut *pem)
+        .map_err(InputError::internal)?;
+    create(&files.querier, text.as_bytes(), 0o600)?;
+    let root = mask_root()?;
+    let mut paths = files.devices.iter();
+    for members in rings.values() {
+        let ring = MaskRing::of(runs(members));
+        for (position, path) in members.iter().zip(&mut paths) {
+            let masks = (root.source(group, members.iter().copied(), *position), ring);
+            let device = devices[*position as usize].id;
+            write_device(&keys, device, *position, Some(masks), path)?;
+        }
+    }
+    renewed.sort_by_key(|ring| ring.key_group);
+    renewed.dedup_by_key(|ring| ring.key_group);
+    Ok((files, renewed))
+}
+
+/// Returns the runs of consecutive positions.
+fn runs(positions: &[u32]) -> Vec<Range<u32>> {
+    let runs = positions.chunk_by(|one, next| one + 1 == *next);
+    runs.filter_map(|run| Some(*run.first()?..*run.last()? + 1)).collect()
+}
+
+/// Reads the querier's key file, for the number of devices and the querier of a roster.
+fn present_keys(roster: &Roster, querier: &Path) -> Result<QuerierKeys, InputError> {
+    let mut keys = querier_keys(querier, roster)?;
+    let sources = u32::try_from(roster.sources().len())
+        .map_err(|_| InputError::argument("the roster has too many devices"))?;
+    if sources < keys.circle.sources {
+        let what = format_args!(
+            "the roster has {sources} devices, and the key file is for {}; use a later version of the roster",
+            keys.circle.sources
+        );
+        return Err(InputError::usage("NotLater", what));
+    }
+    keys.circle.sources = sources;
+    if let Some(key) = roster.querier().filter(|_| keys.name.is_default()) {
+        keys.querier = key.clone();
+    }
+    Ok(keys)
+}
+
+/// Checks that none of the files exists.
+fn check_free(files: &KeyFiles) -> Result<(), InputError> {
+    match files.devices.iter().chain([&files.querier]).find(|path| path.exists()) {
+        Some(taken) => Err(InputError::file(format_args!(
+            "{} already exists; keys are never replaced",
+            taken.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Creates the key files of the devices of a roster that have none in the folder `out`: those that
@@ -118,25 +269,23 @@ pub fn add(
     out: &Path,
     progress: &mut dyn FnMut(),
 ) -> Result<Vec<PathBuf>, InputError> {
-    let mut keys = querier_keys(querier, roster)?;
+    let keys = present_keys(roster, querier)?;
     let devices = roster.sources();
-    let before = keys.circle.sources;
-    keys.circle.sources = u32::try_from(devices.len())
-        .map_err(|_| InputError::argument("the roster has too many devices"))?;
-    if let Some(key) = roster.querier() {
-        keys.querier = key.clone();
-    }
+    let has_masks = |position: u32| {
+        keys.masked.iter().flat_map(Masked::runs).any(|run| run.contains(&position))
+    };
     let paths = devices.iter().map(|device| Ok(out.join(file_of(&device.name)?)));
     let paths = paths.collect::<Result<Vec<_>, InputError>>()?;
     moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
     let mut added = Vec::new();
     for ((position, device), path) in (0..).zip(&devices).zip(paths) {
         if !path.exists() {
-            if keys.has_masks && position < before {
+            if has_masks(position) {
                 return Err(InputError::file(format_args!(
-                    "{} is missing, and its masks cannot be made again; copy it from a backup, or set up \
-                     the sums again",
-                    path.display()
+                    "{} is missing, and its masks cannot be made again; copy it from a backup, or make \
+                     new masks for its key group with --renew-masks {}",
+                    path.display(),
+                    device.name
                 )));
             }
             write_device(&keys, device.id, position, None, &path)?;
@@ -152,7 +301,7 @@ fn write_device(
     keys: &QuerierKeys,
     device: DeviceId,
     position: u32,
-    masks: Option<MaskSecret>,
+    masks: Option<(MaskSecret, MaskRing)>,
     path: &Path,
 ) -> Result<(), InputError> {
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);

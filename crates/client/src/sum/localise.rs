@@ -16,7 +16,7 @@ use std::sync::Arc;
 use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::wire::{Children, Explain, Share};
-use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
+use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child};
 
 use super::participants::Participants;
 use super::querier::{Querier, Rejection};
@@ -164,7 +164,7 @@ impl Localisation {
             if share.as_ref().is_some_and(is_right) {
                 continue;
             }
-            match wrong(child, QUERIER, share) {
+            match wrong(child, localisation.tree.querier_name(), share) {
                 Ok(failed) => localisation.pending.push_back(Asked::new(failed)),
                 Err(edge) => localisation.findings.push(edge),
             }

@@ -372,8 +372,9 @@ impl<E: KeyEngine + Sync> Epochs<E> {
         };
         let mut masked = Participants::none(self.querier.shape().sources);
         let mut participants = sum.participants().clone();
-        if let Ok(accepted) = &opened {
-            participants = accepted.participants().clone();
+        let is_open = matches!(opened, Ok(_) | Err(Rejection::BelowFloor { .. }));
+        if let Some(openable) = self.querier.openable(&sum).filter(|_| is_open) {
+            participants = openable.participants().clone();
             sum.participants()
                 .iter()
                 .filter(|position| !participants.contains(*position))

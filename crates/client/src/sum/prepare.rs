@@ -1,5 +1,6 @@
 //! Builds a querier from its files, so that it is ready to announce one query and to run it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,19 +8,20 @@ use moteseal_api::NamedError as _;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
-use moteseal_core::signature::SecretKey;
+use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_core::signed_time::TimeSigner;
 use moteseal_lanes::Host;
 use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::{MqttParent, Options};
-use moteseal_sum::key_file::QuerierKeys;
+use moteseal_sum::key_file::{Masked, QuerierKeys};
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::{Roster, SumGroup};
 use tokio::sync::watch;
 
 use super::config::{QuerierConfig, narrow};
 use super::open_epochs::Row;
+use super::participants::Participants;
 use super::policy_file::PolicyFile;
 use super::querier::{PoseError, Querier, Question, default_floor, default_min_count};
 use super::querier_state::{AskedQuery, QuerierState, QuerierStateError, RunningQuery};
@@ -135,15 +137,7 @@ impl PreparedQuery {
         };
         let signer = input::secret_key(&config.key).map_err(at("key"))?;
         let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
-        input::check_querier(roster, &signer.public()).map_err(at("key"))?;
-        if roster.querier().is_none() && keys.querier != signer.public() {
-            let what = format_args!(
-                "{} is not the key that `sum setup` was called with, so no device would answer; \
-                 use that key",
-                config.key.display()
-            );
-            return Err(InputError::usage("WrongQuerier", what).at("key"));
-        }
+        check_signer(&keys, roster, &signer.public(), &config.key)?;
         let policy = config.policy.as_ref();
         let policy = policy.map(|path| PolicyFile::read(path, roster, &config.operator));
         let policy = policy.transpose().map_err(at("policy"))?;
@@ -162,18 +156,19 @@ impl PreparedQuery {
         }
         let masked = match &policy {
             Some(policy) => {
-                let ring = Some(keys.circle.key_group);
-                let permitted = policy.policy()?.permit(&signer.public(), &plan, ring);
+                let permitted =
+                    policy.policy()?.permit(&signer.public(), &plan, largest_ring(&keys));
                 let permitted =
                     permitted.map_err(|error| InputError::usage(error.name(), error).at("policy"));
-                permitted?.is_masked().then_some(keys.circle.sources)
+                permitted?.is_masked().then(|| with_masks(&keys, roster))
             }
             None => None,
         };
         let group = SumGroup::new(roster.clone(), config.tree.open(roster)?);
+        check_name(&keys, &group)?;
         let link_secret =
             LinkSecret::read(&config.link_secret, roster, None).map_err(at("link_secret"))?;
-        let link = config.link.options(roster)?;
+        let link = config.link.options(roster, keys.name.as_str())?;
 
         let sources = group.sources_at(unix_ms());
         let floor = minimums.participants;
@@ -192,7 +187,7 @@ impl PreparedQuery {
         }
         let question = Question {
             group: keys.circle.group,
-            roster: keys.circle.roster,
+            roster: keys.name.set_up_digest(&keys.circle.roster),
             nonce,
             plan: encoded,
             key_group: keys.circle.key_group,
@@ -305,8 +300,10 @@ impl PreparedQuery {
         }
         started();
         let time_link = Options { group: time_topic(keys.circle.group), ..broker };
+        // Other clients of this link are motes, the operator, and `moteseal time serve`.
+        let client = format!("of-{}", keys.name);
         let time_link =
-            MqttParent::one_of_several(&time_link, time_members(&group.roster), "querier")?;
+            MqttParent::one_of_several(&time_link, time_members(&group.roster), &client)?;
         let (members, changes) = watch::channel(time_members(&group.roster));
         let time = TimeServer::new(keys.circle.group, TimeSigner::Querier, &signer, &unix_ms);
         let endpoint = Endpoint {
@@ -394,6 +391,59 @@ fn narrow_all(
         narrow(plan, column, range).map_err(at)?;
     }
     Ok(())
+}
+
+/// Returns the devices that have masks.
+fn with_masks(keys: &QuerierKeys, roster: &Roster) -> Participants {
+    let sources = u32::try_from(roster.sources().len()).unwrap_or(u32::MAX);
+    let mut all = Participants::none(sources);
+    keys.masked.iter().flat_map(Masked::runs).for_each(|run| all.insert(run));
+    all
+}
+
+/// Returns the number of devices in the largest ring; `None` without masks. Devices of smaller rings
+/// check a query themselves.
+fn largest_ring(keys: &QuerierKeys) -> Option<u32> {
+    let masked = keys.masked.as_ref()?;
+    let mut rings = BTreeMap::new();
+    for position in masked.runs().flatten() {
+        *rings.entry(position / keys.circle.key_group).or_insert(0_u32) += 1;
+    }
+    Some(rings.into_values().max().unwrap_or(0))
+}
+
+/// Checks that devices accept query schedules of this key, which is in the file `path`.
+pub(super) fn check_signer(
+    keys: &QuerierKeys,
+    roster: &Roster,
+    signer: &PublicKey,
+    path: &Path,
+) -> Result<(), InputError> {
+    if keys.name.is_default() && roster.querier().is_some() {
+        return input::check_querier(roster, signer).map_err(|error| error.at("key"));
+    }
+    if keys.querier == *signer {
+        return Ok(());
+    }
+    let what = format_args!(
+        "{} is not the key that `sum setup` was called with, so no device would answer; use that key",
+        path.display()
+    );
+    Err(InputError::usage("WrongQuerier", what).at("key"))
+}
+
+/// Checks that the tree is that of the querier in the key file.
+pub(super) fn check_name(keys: &QuerierKeys, group: &SumGroup) -> Result<(), InputError> {
+    let found = group.tree.querier_name();
+    if found == keys.name.as_str() {
+        return Ok(());
+    }
+    let what = format_args!(
+        "this is the tree of the querier {found:?}, and the keys are those of {:?}; use its tree, or \
+         write querier = {:?} at the start of the file",
+        keys.name, keys.name
+    );
+    Err(InputError::usage("WrongQuerier", what).at("tree"))
 }
 
 /// Reads the querier's keys and checks that they belong to this group.

@@ -203,7 +203,10 @@ impl From<PsrError> for Rejection {
 pub struct Question {
     /// The group.
     pub group: GroupId,
-    /// The digest of version 0 of the group's roster.
+    /// The digest of the querier's set-up ([`QuerierName::set_up_digest`]); that of version 0 of the
+    /// group's roster for a querier with the default name.
+    ///
+    /// [`QuerierName::set_up_digest`]: moteseal_sum::QuerierName::set_up_digest
     pub roster: Digest,
     /// A random number, which gives each query different keys.
     pub nonce: [u8; 16],
@@ -217,8 +220,8 @@ pub struct Question {
     /// reading. [`default_min_count`] is the default.
     pub min_count: u32,
     /// If the devices mask their answers, because the querier is not trusted with the readings: the
-    /// number of devices for which the set-up made masks, from position 0 on.
-    pub masked: Option<u32>,
+    /// devices that have masks.
+    pub masked: Option<Participants>,
 }
 
 impl Question {
@@ -402,13 +405,11 @@ impl<E: KeyEngine + Sync> Querier<E> {
 
     /// Returns the part of a sum that can be opened. If the devices mask their answers, this is the
     /// part of the key groups of which all devices have answered.
-    fn openable(&self, sum: &Sum) -> Option<Sum> {
-        let masked = self.question.masked?;
-        let is_whole = |key_group: u32| {
-            let positions = self.shape().positions(key_group);
-            let positions = positions.start..positions.end.min(masked);
-            sum.participants().count_in(&positions) as usize == positions.len()
-        };
+    pub(super) fn openable(&self, sum: &Sum) -> Option<Sum> {
+        let masked = self.question.masked.as_ref()?;
+        let has_answered =
+            |position| !masked.contains(position) || sum.participants().contains(position);
+        let is_whole = |key_group: u32| self.shape().positions(key_group).all(has_answered);
         Some(sum.only(is_whole))
     }
 
@@ -436,7 +437,11 @@ impl<E: KeyEngine + Sync> Querier<E> {
         })?;
         let participants = sum.participants().clone();
         let key_group = self.question.key_group.max(1);
-        let answer = plan.answer(&totals, participants.count(), key_group);
+        let mut rings: Vec<u32> =
+            participants.iter().map(|position| position / key_group).collect();
+        rings.dedup();
+        let rings = u32::try_from(rings.len()).unwrap_or(u32::MAX);
+        let answer = plan.answer(&totals, participants.count(), rings);
         let answer = answer.map_err(Rejection::Answer)?;
         // Noise protects small groups.
         let minimum = if plan.has_noise() { 0 } else { self.question.min_count };

@@ -252,7 +252,7 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
             return Ok(());
         }
         let group = later.newest.borrow_and_update().clone();
-        if group.roster.querier().is_some_and(|querier| *querier != later.querier) {
+        if group.querier_in_roster().is_some_and(|querier| *querier != later.querier) {
             return Err(RunError::Replaced);
         }
         let (version, sources) =

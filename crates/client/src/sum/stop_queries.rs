@@ -9,7 +9,7 @@ use moteseal_sum::query::QueryId;
 use moteseal_verify::Roster;
 
 use super::config::QuerierConfig;
-use super::prepare::{REACHED_WITHIN, querier_keys, querier_state, state_error};
+use super::prepare::{REACHED_WITHIN, check_signer, querier_keys, querier_state, state_error};
 use super::querier_state::{AskedQuery, QuerierState};
 use super::run_query::{FAREWELL, RunError};
 use crate::input::{self, InputError};
@@ -39,8 +39,8 @@ impl StopQueries {
     ) -> Result<Self, InputError> {
         let at = |key: &'static str| move |error: InputError| error.at(key);
         let signer = input::secret_key(&config.key).map_err(at("key"))?;
-        input::check_querier(roster, &signer.public()).map_err(at("key"))?;
         let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
+        check_signer(&keys, roster, &signer.public(), &config.key)?;
         let sources = u32::try_from(roster.sources().len()).unwrap_or(u32::MAX);
         let state = querier_state(config)?;
         let found = ids.iter().map(|digits| state.find(digits));
@@ -48,8 +48,15 @@ impl StopQueries {
             found.collect::<Result<_, _>>().map_err(|error| state_error(&error))?;
         queries.sort_by_key(|(id, _)| id.0);
         queries.dedup_by_key(|(id, _)| id.0);
-        let circle = Circle { sources, ..keys.circle };
-        Ok(Self { state, circle, signer, link: config.link.options(roster)?, queries })
+        let set_up = keys.name.set_up_digest(&keys.circle.roster);
+        let circle = Circle { sources, roster: set_up, ..keys.circle };
+        Ok(Self {
+            state,
+            circle,
+            signer,
+            link: config.link.options(roster, keys.name.as_str())?,
+            queries,
+        })
     }
 
     /// Returns the queries.

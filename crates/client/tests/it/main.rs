@@ -17,6 +17,7 @@ mod files;
 mod outputs;
 mod pruned_trees;
 mod requests;
+mod sum_masks;
 mod sum_outputs;
 mod sum_policy;
 mod sum_reasons;

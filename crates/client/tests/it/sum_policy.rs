@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use moteseal_client::sum::{Epochs, Outcome, Received, ResultValue, Row};
+use moteseal_client::sum::{Epochs, Outcome, Participants, Received, ResultValue, Row};
 use moteseal_core::schema::MAX_SCHEMA;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::sies::{MaskRoot, Slot};
@@ -27,7 +27,9 @@ fn scene_of(seed: u64, query: &str) -> Scene {
     let mut chance = Chance(seed);
     let tree = tree(&roster, 3, &mut chance);
     let mut scene = Scene::new(roster, tree, query, KEY_GROUP, 2, &mut chance);
-    scene.question.masked = Some(SOURCES);
+    let mut all = Participants::none(SOURCES);
+    all.insert(0..SOURCES);
+    scene.question.masked = Some(all);
     scene.question.min_count = 5;
     scene
 }

@@ -9,6 +9,7 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::signature::Signer;
+use moteseal_sum::QuerierName;
 use moteseal_sum::guard::{EpochGuard, GuardError, Permit};
 use moteseal_sum::policy::NotPermitted;
 use moteseal_sum::query::QueryId;
@@ -52,17 +53,22 @@ named_errors! {
 }
 
 impl<K: Signer> DurableMote<K> {
-    /// Permits answers to epochs that start at `unix_ms` or later. `unix_ms` must be a trusted
+    /// Permits answers to a querier for epochs that start at `unix_ms` or later. `unix_ms` must be a trusted
     /// time. The limit is needed because a new journal does not know earlier answers, for example
-    /// if the previous journal was moved away. Only the first call for a journal has an effect.
+    /// if the previous journal was moved away. Only the first call for a journal and a querier has an
+    /// effect.
     ///
     /// # Errors
     /// [`DurableError`].
-    pub fn begin_answers(&mut self, unix_ms: u64) -> Result<(), DurableError> {
-        if self.guard.is_some() {
+    pub fn begin_answers(
+        &mut self,
+        querier: &QuerierName,
+        unix_ms: u64,
+    ) -> Result<(), DurableError> {
+        if self.guards.contains_key(&querier.id()) {
             return Ok(());
         }
-        self.input(&Input::Guard(Box::new(EpochGuard::starting_at(unix_ms))))
+        self.input(&Input::Guard(querier.id(), Box::new(EpochGuard::starting_at(unix_ms))))
     }
 
     /// Charges an answer with noise to the budget (spec/policy.md, section 4). `start_ms` is the start
@@ -85,6 +91,7 @@ impl<K: Signer> DurableMote<K> {
     }
 
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
+    /// `running` are the queries of this querier that the mote answers; none of them is forgotten.
     /// When this function returns, the journal durably records that the epoch was answered, and the
     /// open seal or the next one will state the answer.
     ///
@@ -93,21 +100,31 @@ impl<K: Signer> DurableMote<K> {
     /// cases nothing may be sent for this epoch.
     pub fn answer(
         &mut self,
+        querier: &QuerierName,
         query: QueryId,
-        duration_ms: u64,
-        epoch: u64,
+        (duration_ms, epoch): (u64, u64),
+        running: &[QueryId],
     ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
-        let Some(guard) = &self.guard else { return Ok(Err(AnswerRefused::NotBegun)) };
-        // Only check the epoch, with a copy of the guard. The guard itself advances when the input
-        // is applied, which also happens when the journal is replayed.
-        let permit = match EpochGuard::clone(guard).advance(query, duration_ms, epoch) {
+        let querier = querier.id();
+        let Some(guard) = self.guards.get(&querier) else {
+            return Ok(Err(AnswerRefused::NotBegun));
+        };
+        // Only check the epoch, with a copy of the guard. The guard itself advances when the inputs
+        // are applied, which also happens when the journal is replayed.
+        let mut guard = EpochGuard::clone(guard);
+        let ended = guard.to_forget(query, |known| running.contains(&known));
+        ended.into_iter().for_each(|ended| guard.forget(ended));
+        let permit = match guard.advance(query, duration_ms, epoch) {
             Ok(permit) => permit,
             Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
         };
         if !self.makes_room(query, epoch)? {
             return Ok(Err(AnswerRefused::AnswersFull));
         }
-        self.input(&Input::Answered { query, duration_ms, epoch })?;
+        if let Some(ended) = ended {
+            self.input(&Input::Forget(querier, ended))?;
+        }
+        self.input(&Input::Answered { querier, query, duration_ms, epoch })?;
         self.sync()?;
         Ok(Ok(permit))
     }
@@ -129,13 +146,13 @@ impl<K: Signer> DurableMote<K> {
         Ok(self.mote.would_state(query, epoch) || self.mote.unstated().runs().len() < MOST_UNSTATED)
     }
 
-    /// Returns the number and the digest of the newest accepted query schedule.
+    /// Returns the number and the digest of the newest accepted query schedule of a querier.
     #[must_use]
-    pub const fn schedule(&self) -> Option<(u64, Digest)> {
-        self.schedule
+    pub fn schedule(&self, querier: &QuerierName) -> Option<(u64, Digest)> {
+        self.schedules.get(&querier.id()).copied()
     }
 
-    /// Accepts a query schedule whose signature the caller has checked. When this function returns,
+    /// Accepts a query schedule of a querier whose signature the caller has checked. When this function returns,
     /// the acceptance is durable, so that an older schedule is never accepted again. Returns
     /// whether the schedule is new.
     ///
@@ -144,10 +161,11 @@ impl<K: Signer> DurableMote<K> {
     /// cases the schedule must have no effect.
     pub fn accept_schedule(
         &mut self,
+        querier: &QuerierName,
         number: u64,
         digest: Digest,
     ) -> Result<Result<bool, QueryScheduleRefused>, DurableError> {
-        match self.schedule {
+        match self.schedule(querier) {
             Some((newest, _)) if number < newest => {
                 return Ok(Err(QueryScheduleRefused::OlderAgenda { newest }));
             }
@@ -158,7 +176,7 @@ impl<K: Signer> DurableMote<K> {
             Some((newest, _)) if number == newest => return self.sync().map(|()| Ok(false)),
             _ => {}
         }
-        self.input(&Input::QuerySchedule(number, digest))?;
+        self.input(&Input::QuerySchedule(querier.id(), number, digest))?;
         self.sync()?;
         Ok(Ok(true))
     }

@@ -53,7 +53,7 @@ impl<K: Signer> DurableMote<K> {
         let mut announcement = start.announcement.clone();
         let mut named = start.roster;
         let unstated = |before: &Before| {
-            self.guard.is_some().then(|| Input::Unstated(before.unstated.clone()).encode())
+            (!self.guards.is_empty()).then(|| Input::Unstated(before.unstated.clone()).encode())
         };
         let answers = unstated(&start);
         let mut records = vec![
@@ -61,11 +61,13 @@ impl<K: Signer> DurableMote<K> {
                 .encode(),
         ];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
-        // This is the current guard. It already knows the answers in the records that follow it.
-        records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
-        records.extend(
-            self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),
-        );
+        // These are the current guards. They already know the answers in the records that follow.
+        let guards = self.guards.iter();
+        records
+            .extend(guards.map(|(querier, guard)| Input::Guard(*querier, guard.clone()).encode()));
+        records.extend(self.schedules.iter().map(|(querier, (number, digest))| {
+            Input::QuerySchedule(*querier, *number, *digest).encode()
+        }));
         records.extend(self.ledger.map(|ledger| Input::Ledger(ledger).encode()));
         records.extend(answers);
         let (mut kept, mut gave_up) = (VecDeque::new(), false);

@@ -21,10 +21,11 @@
 //! - 7: a seal (4) was given up, because the gateway refuses it or has lost data that it had
 //!   acknowledged; the answers that the seal stated, as in 12.
 //! - 8: indices were opened and never used: the next index (4).
-//! - 9: an epoch of a query was answered: the query (16), the length of its epochs in milliseconds
+//! - 9: an epoch of a query of the querier with the default name was answered: the query (16), the length of its epochs in milliseconds
 //!   (8), the epoch (8).
-//! - 10: a query schedule was accepted: its number (8), its digest (32).
-//! - 11: the state of the epoch guard.
+//! - 10: a query schedule of the querier with the default name was accepted: its number (8), its
+//!   digest (32).
+//! - 11: the state of the epoch guard of the querier with the default name.
 //! - 12: the answers that no seal stated: runs of a query (16), the first epoch (8) and their
 //!   number (4).
 //! - 13: the open seal had no room for an answer: it was closed, and its epoch (8) continues.
@@ -40,6 +41,11 @@
 //! - 18: a later version of the roster has made a seal (4) outdated: this seal and all later ones
 //!   were given up, and the chain continues after the seal before it.
 //! - 19: what was spent of the budget for answers with noise: a [`Ledger`].
+//! - 20: a query schedule of a further querier was accepted: the id of its name (8), its number (8),
+//!   its digest (32).
+//! - 21: the state of the epoch guard of a further querier: the id of its name (8), the state.
+//! - 22: an epoch of a query of a further querier was answered: the id of its name (8), and as in 9.
+//! - 23: the epoch guard of a querier has forgotten a query: the id of its name (8), the query (16).
 
 use moteseal_core::cbor::Reader;
 use moteseal_core::digest::Digest;
@@ -47,6 +53,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_seal::wire::StoredSeal;
 use moteseal_seal::{Answered, Position};
+use moteseal_sum::QuerierName;
 use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH};
 use moteseal_sum::policy::Ledger;
 use moteseal_sum::query::QueryId;
@@ -65,9 +72,10 @@ pub(super) enum Input<'a> {
     PassOver(SealIndex, EpochNumber, u64, bool),
     GiveUp(SealIndex, Unstated),
     SkipTo(SealIndex),
-    Answered { query: QueryId, duration_ms: u64, epoch: u64 },
-    QuerySchedule(u64, Digest),
-    Guard(Box<EpochGuard>),
+    Answered { querier: DeviceId, query: QueryId, duration_ms: u64, epoch: u64 },
+    QuerySchedule(DeviceId, u64, Digest),
+    Guard(DeviceId, Box<EpochGuard>),
+    Forget(DeviceId, QueryId),
     Unstated(Unstated),
     Part(EpochNumber),
     Progress(Progress),
@@ -97,13 +105,20 @@ impl<'a> Input<'a> {
                 [&[7][..], &index.0.to_be_bytes(), &runs(answers)].concat()
             }
             Self::SkipTo(next) => [&[8][..], &next.0.to_be_bytes()].concat(),
-            Self::Answered { query, duration_ms, epoch } => {
-                [&[9][..], &query.0, &duration_ms.to_be_bytes(), &epoch.to_be_bytes()].concat()
+            Self::Answered { querier, query, duration_ms, epoch } => [
+                &of_querier(9, 22, querier)[..],
+                &query.0,
+                &duration_ms.to_be_bytes(),
+                &epoch.to_be_bytes(),
+            ]
+            .concat(),
+            Self::QuerySchedule(querier, number, digest) => {
+                [&of_querier(10, 20, querier)[..], &number.to_be_bytes(), &digest.0].concat()
             }
-            Self::QuerySchedule(number, digest) => {
-                [&[10][..], &number.to_be_bytes(), &digest.0].concat()
+            Self::Guard(querier, guard) => {
+                [&of_querier(11, 21, querier)[..], &guard.encode()].concat()
             }
-            Self::Guard(guard) => [&[11][..], &guard.encode()].concat(),
+            Self::Forget(querier, query) => [&[23][..], &querier.0, &query.0].concat(),
             Self::Unstated(answers) => [&[12][..], &runs(answers)].concat(),
             Self::Part(epoch) => [&[13][..], &epoch.0.to_be_bytes()].concat(),
             Self::Progress(Progress { index, next, sealed }) => {
@@ -169,23 +184,28 @@ impl<'a> Input<'a> {
                 Self::GiveUp(SealIndex(u32::from_be_bytes(*index)), unstated(answers)?)
             }
             8 => Self::SkipTo(SealIndex(u32::from_be_bytes(rest.try_into().ok()?))),
-            9 => {
-                let (query, rest) = rest.split_first_chunk()?;
-                let (duration_ms, epoch) = rest.split_first_chunk()?;
-                let duration_ms = u64::from_be_bytes(*duration_ms);
-                Self::Answered {
-                    query: QueryId(*query),
-                    duration_ms,
-                    epoch: u64::from_be_bytes(epoch.try_into().ok()?),
-                }
+            9 | 22 => {
+                let mut rest = rest;
+                let rest = &mut rest;
+                let querier = take_querier(*kind == 22, rest)?;
+                let (query, duration_ms) = (QueryId(take(rest)?), u64::from_be_bytes(take(rest)?));
+                let epoch = u64::from_be_bytes(take(rest)?);
+                let answered = Self::Answered { querier, query, duration_ms, epoch };
+                rest.is_empty().then_some(answered)?
             }
-            10 => {
-                let (number, digest) = rest.split_first_chunk()?;
-                Self::QuerySchedule(u64::from_be_bytes(*number), Digest(digest.try_into().ok()?))
+            10 | 20 => {
+                let mut rest = rest;
+                let rest = &mut rest;
+                let querier = take_querier(*kind == 20, rest)?;
+                let (number, digest) = (u64::from_be_bytes(take(rest)?), Digest(take(rest)?));
+                rest.is_empty().then_some(Self::QuerySchedule(querier, number, digest))?
             }
-            11 => {
-                let bytes: &[u8; GUARD_LENGTH] = rest.try_into().ok()?;
-                Self::Guard(Box::new(EpochGuard::decode(bytes).ok()?))
+            11 | 21 => {
+                let mut rest = rest;
+                let rest = &mut rest;
+                let querier = take_querier(*kind == 21, rest)?;
+                let guard = EpochGuard::decode(&take::<GUARD_LENGTH>(rest)?).ok()?;
+                rest.is_empty().then_some(Self::Guard(querier, Box::new(guard)))?
             }
             12 => Self::Unstated(unstated(rest)?),
             13 => Self::Part(epoch(rest)?),
@@ -231,6 +251,12 @@ impl<'a> Input<'a> {
             }
             18 => Self::Leave(SealIndex(u32::from_be_bytes(rest.try_into().ok()?))),
             19 => Self::Ledger(Ledger::decode(rest)?),
+            23 => {
+                let mut rest = rest;
+                let rest = &mut rest;
+                let forget = Self::Forget(DeviceId(take(rest)?), QueryId(take(rest)?));
+                rest.is_empty().then_some(forget)?
+            }
             _ => return None,
         })
     }
@@ -246,6 +272,20 @@ fn earlier_acknowledgement(frame: &[u8]) -> Option<Progress> {
     let (index, next) = (SealIndex(reader.uint().ok()?), Sequence(reader.u64().ok()?));
     let sealed = reader.optional(Reader::uint).ok()?.map(SealIndex);
     Some(Progress { index, next, sealed })
+}
+
+/// Returns the start of a record of a querier: its kind and, for a further querier, the id of its name.
+fn of_querier(default: u8, further: u8, querier: &DeviceId) -> Vec<u8> {
+    if *querier == QuerierName::default().id() {
+        vec![default]
+    } else {
+        [&[further], &querier.0[..]].concat()
+    }
+}
+
+/// Reads the id of a further querier's name, or returns that of the default name.
+fn take_querier(is_further: bool, rest: &mut &[u8]) -> Option<DeviceId> {
+    if is_further { take(rest).map(DeviceId) } else { Some(QuerierName::default().id()) }
 }
 
 fn encode_roster(roster: &RosterName) -> Vec<u8> {
@@ -278,7 +318,7 @@ fn take_optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
 /// Returns whether a record, other than the first one, concerns no seal. Such records are kept even
 /// if no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
-    matches!(record.first(), Some(2 | 9..=12 | 16 | 17 | 19))
+    matches!(record.first(), Some(2 | 9..=12 | 16 | 17 | 19..=23))
 }
 
 /// The length of an encoded run of answers, in bytes.

@@ -19,24 +19,23 @@ pub(super) async fn next_roster(rosters: &mut Option<watch::Receiver<Arc<Roster>
     std::future::pending().await
 }
 
-/// Returns the payload of the next version of the policy. Waits forever if there will be none.
-pub(super) async fn next_policy(policies: &mut Option<watch::Receiver<Vec<u8>>>) -> Vec<u8> {
-    if let Some(policies) = policies
-        && policies.changed().await.is_ok()
-    {
-        return policies.borrow_and_update().clone();
-    }
-    std::future::pending().await
+/// Returns the payload of the next version of a querier's policy, and the querier's place. Waits forever
+/// if there will be none.
+pub(super) async fn next_policy(
+    policies: &mut [Option<watch::Receiver<Vec<u8>>>],
+) -> (usize, Vec<u8>) {
+    let next = policies.iter_mut().map(|policies| async move {
+        if let Some(policies) = policies
+            && policies.changed().await.is_ok()
+        {
+            return policies.borrow_and_update().clone();
+        }
+        std::future::pending().await
+    });
+    super::sums::first(next, 0).await
 }
 
 impl<K: Signer + Send> Run<'_, K> {
-    /// Continues under another version of the policy.
-    pub(super) fn set_policy(&mut self, payload: Vec<u8>) {
-        if let Some(answerer) = &mut self.answerer {
-            answerer.set_policy(payload);
-        }
-    }
-
     /// Continues under a later version of the roster.
     pub(super) fn load(
         &mut self,
@@ -48,9 +47,7 @@ impl<K: Signer + Send> Run<'_, K> {
         if let Readings::Live { now, .. } = readings {
             now.clock.load(roster.calendar().clone());
         }
-        if let Some(answerer) = &mut self.answerer {
-            answerer.load(roster);
-        }
+        self.answerers.load(roster);
         info!(version = roster.version(), "loaded a later version of the roster");
         Ok(())
     }

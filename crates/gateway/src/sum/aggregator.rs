@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moteseal_core::cbor::BufferTooSmall;
+use moteseal_core::digest::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::participation::{self, Participation};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
+use moteseal_sum::QuerierName;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
 use moteseal_sum::sies::Psr;
@@ -83,6 +85,8 @@ impl fmt::Debug for Member<'_> {
 pub struct Aggregator {
     group: GroupId,
     roster: Arc<Roster>,
+    /// The digest that the query schedules of the tree's querier state.
+    set_up: Digest,
     querier: PublicKey,
     node: aggregation::Aggregator,
     id: DeviceId,
@@ -170,9 +174,11 @@ impl Aggregator {
     pub fn new(member: &Member<'_>) -> Option<Self> {
         let Member { roster, tree, name, .. } = *member;
         let node = tree.aggregator(name)?;
+        let querier_name = QuerierName::new(tree.querier_name())?;
         Some(Self {
             group: roster.group(),
             roster: Arc::clone(roster),
+            set_up: querier_name.set_up_digest(&roster.first_digest()),
             querier: member.querier.clone(),
             id: node.id()?,
             tree_height: tree.height(),
@@ -303,7 +309,7 @@ impl Aggregator {
         }
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_QUERY_SCHEDULE)];
         let message = schedule::receive(bytes, self.group, &self.querier, &mut scratch)?;
-        let schedule = QuerySchedule::open(&message, self.group, &self.roster.first_digest())?;
+        let schedule = QuerySchedule::open(&message, self.group, &self.set_up)?;
         if schedule::is_ahead(schedule.number(), now_ms) {
             return Err(Refused::ScheduleAhead);
         }

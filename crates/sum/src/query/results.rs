@@ -188,7 +188,7 @@ pub struct Histogram<'p> {
     plan: &'p Plan<'p>,
     totals: &'p [u128],
     participants: u32,
-    ring: u32,
+    rings: u32,
     group: usize,
     at: u8,
 }
@@ -214,7 +214,7 @@ impl<'p> Histogram<'p> {
     /// about 95 %; 0 without noise.
     #[must_use]
     pub fn within(&self) -> u64 {
-        let within = self.plan.within(Field::Bin(self.at, 0), self.participants, self.ring);
+        let within = self.plan.within(Field::Bin(self.at, 0), self.rings);
         u64::try_from(within).unwrap_or(u64::MAX)
     }
 }
@@ -225,7 +225,7 @@ pub struct Answer<'p> {
     totals: &'p [u128],
     participants: u32,
     /// The number of sources in a key group.
-    ring: u32,
+    rings: u32,
 }
 
 impl fmt::Debug for Answer<'_> {
@@ -240,7 +240,7 @@ pub struct GroupAnswer<'p> {
     plan: &'p Plan<'p>,
     totals: &'p [u128],
     participants: u32,
-    ring: u32,
+    rings: u32,
     group: usize,
 }
 
@@ -253,12 +253,12 @@ impl fmt::Debug for GroupAnswer<'_> {
 impl<'p> Answer<'p> {
     /// Returns the results for each group, in the order of the query.
     pub fn groups(&self) -> impl Iterator<Item = GroupAnswer<'p>> + use<'p> {
-        let Self { plan, totals, participants, ring } = *self;
+        let Self { plan, totals, participants, rings } = *self;
         (0..plan.group_count()).map(move |group| GroupAnswer {
             plan,
             totals,
             participants,
-            ring,
+            rings,
             group,
         })
     }
@@ -313,7 +313,7 @@ impl<'p> GroupAnswer<'p> {
     }
 
     fn value(&self, item: &Item) -> Option<Value<Histogram<'p>>> {
-        let Self { plan, totals, participants, ring, group } = *self;
+        let Self { plan, totals, participants, rings, group } = *self;
         if item.aggregate == Aggregate::Count {
             return Some(if plan.has_noise() {
                 let (count, within) = self.noisy_count();
@@ -326,7 +326,7 @@ impl<'p> GroupAnswer<'p> {
         let at = item.column?;
         match item.aggregate {
             Aggregate::Histogram => {
-                Some(Value::Histogram(Histogram { plan, totals, participants, ring, group, at }))
+                Some(Value::Histogram(Histogram { plan, totals, participants, rings, group, at }))
             }
             Aggregate::Quantile => self.quantile(at, item.rank).map(Value::Bin),
             _ if plan.has_noise() => self.noisy_sum(item, at),
@@ -367,9 +367,9 @@ impl<'p> GroupAnswer<'p> {
 
     /// Returns the number of readings with noise, and the distance of 95 %.
     fn noisy_count(&self) -> (i128, i128) {
-        let Self { plan, totals, participants, ring, group } = *self;
+        let Self { plan, totals, participants, rings, group } = *self;
         if plan.has_count_field() {
-            let within = plan.within(Field::Count, participants, ring);
+            let within = plan.within(Field::Count, rings);
             return (plan.total(totals, participants, group, Field::Count), within);
         }
         let at = plan.first_binned().unwrap_or_default();
@@ -382,13 +382,13 @@ impl<'p> GroupAnswer<'p> {
     /// Returns the distance from the exact number of readings in several bins of a column within which
     /// their number is with a probability of about 95 %. The noise of the bins is independent.
     fn bins_within(&self, at: u8) -> i128 {
-        let within = self.plan.within(Field::Bin(at, 0), self.participants, self.ring);
+        let within = self.plan.within(Field::Bin(at, 0), self.rings);
         let within = within.unsigned_abs().pow(2) * u128::from(self.plan.bins_of(at));
         i128::try_from(within.isqrt()).unwrap_or(i128::MAX)
     }
 
     fn noisy_sum(&self, item: &Item, at: u8) -> Option<Value<Histogram<'p>>> {
-        let Self { plan, totals, participants, ring, group } = *self;
+        let Self { plan, totals, participants, rings, group } = *self;
         let column = plan.column(at);
         let (low, high) = column.range.unwrap_or_default();
         let (low, steps) = (i128::from(low), i128::from(STEPS));
@@ -396,7 +396,7 @@ impl<'p> GroupAnswer<'p> {
         let (count, count_within) = self.noisy_count();
         // The sum of the distances from the start of the range, in numerators times STEPS.
         let above = plan.total(totals, participants, group, Field::Steps(at)) * range;
-        let above_within = plan.within(Field::Steps(at), participants, ring) * range;
+        let above_within = plan.within(Field::Steps(at), rings) * range;
         let (sum, within, scale) = if item.aggregate == Aggregate::Sum {
             let within = above_within + low.abs() * steps * count_within;
             (above + low * steps * count, within, steps)
@@ -443,7 +443,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Checks the sums of the slots over all participants, and computes the results from them.
-    /// `ring` is the number of sources in a key group, on which the noise depends.
+    /// `rings` is the number of key groups with a participant, on which the noise depends.
     ///
     /// # Errors
     /// [`AnswerError`].
@@ -451,7 +451,7 @@ impl<'a> Plan<'a> {
         &'p self,
         totals: &'p [u128],
         participants: u32,
-        ring: u32,
+        rings: u32,
     ) -> Result<Answer<'p>, AnswerError> {
         if totals.len() != self.slots().count() {
             return Err(AnswerError::WrongSlotCount);
@@ -474,7 +474,7 @@ impl<'a> Plan<'a> {
             return Err(AnswerError::SumOutOfRange);
         }
         if self.has_noise() {
-            return Ok(Answer { plan: self, totals, participants, ring });
+            return Ok(Answer { plan: self, totals, participants, rings });
         }
         let counted = (0..self.group_count())
             .map(|group| self.group_counts(totals, participants, group))
@@ -488,7 +488,7 @@ impl<'a> Plan<'a> {
         {
             return Err(AnswerError::Inconsistent);
         }
-        Ok(Answer { plan: self, totals, participants, ring })
+        Ok(Answer { plan: self, totals, participants, rings })
     }
 
     /// Returns whether there are readings of a group that have these sums.
@@ -522,12 +522,12 @@ impl<'a> Plan<'a> {
 
     /// Returns the distance from the exact total of a field within which the total is with a
     /// probability of about 95 %; 0 without noise.
-    fn within(&self, field: Field, participants: u32, ring: u32) -> i128 {
+    fn within(&self, field: Field, rings: u32) -> i128 {
         if !self.has_noise() {
             return 0;
         }
-        let key_groups = participants.div_ceil(ring.max(1));
-        i128::try_from(self.noise_terms(field, ring).within(key_groups)).unwrap_or(i128::MAX)
+        // The distance does not depend on the number of sources in a ring.
+        i128::try_from(self.noise_terms(field, 2).within(rings)).unwrap_or(i128::MAX)
     }
 
     /// Returns the number of readings of a group in the results, and outside the ranges.

@@ -286,7 +286,7 @@ fn all_answers_of_a_day_together_tell_no_more_than_the_budget_allows() {
                     total += slots[0];
                 }
                 let totals = [total];
-                let answer = plan.answer(&totals, ring, ring).unwrap();
+                let answer = plan.answer(&totals, ring, 1).unwrap();
                 let Some(Some(Value::Noisy(count, _))) = answer.values().next() else { panic!() };
                 let count = count.digits().unwrap();
                 evidence += count.abs() - (count - 1).abs();

@@ -1,11 +1,13 @@
 //! Tests of the key files of private sums: a written file can be read, and a malformed file is
 //! rejected.
 
+use moteseal_core::link::MAX_NODE_NAME;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::{DeviceId, Digest, GroupId};
-use moteseal_sum::key_file::{Circle, KeyFileError, MAX_KEY_FILE, QuerierKeys, SourceKeys};
+use moteseal_sum::QuerierName;
+use moteseal_sum::key_file::{Circle, KeyFileError, MAX_KEY_FILE, Masked, QuerierKeys, SourceKeys};
 use moteseal_sum::query::QueryId;
-use moteseal_sum::sies::Master;
+use moteseal_sum::sies::{MaskKey, MaskRing, MaskRoot, Master, Psr, Slot};
 
 const CIRCLE: Circle =
     Circle { group: GroupId([1; 8]), roster: Digest([2; 32]), sources: 100, key_group: 40 };
@@ -14,7 +16,10 @@ const DEVICE: DeviceId = DeviceId(*b"mote0041");
 fn files() -> (String, String) {
     let mut out = [0; MAX_KEY_FILE];
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap().public();
-    let querier = QuerierKeys::encode(&CIRCLE, &key, &[7; 32], false, &mut out).unwrap().to_owned();
+    let querier =
+        QuerierKeys::encode(&CIRCLE, (&QuerierName::default(), &key), &[7; 32], None, &mut out)
+            .unwrap()
+            .to_owned();
     let keys = QuerierKeys::decode(querier.as_bytes()).unwrap();
     let source = keys.source(DEVICE, 41).encode(&mut out).unwrap().to_owned();
     (querier, source)
@@ -66,12 +71,89 @@ fn a_device_that_joins_a_group_with_masks_needs_a_policy() {
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[3; 32]).unwrap().public();
     for has_masks in [false, true] {
         let (mut out, mut pem) = ([0; MAX_KEY_FILE], [0; MAX_KEY_FILE]);
-        let text = QuerierKeys::encode(&CIRCLE, &key, &[7; 32], has_masks, &mut out).unwrap();
+        let text = QuerierKeys::encode(
+            &CIRCLE,
+            (&QuerierName::default(), &key),
+            &[7; 32],
+            has_masks.then(|| Masked::all(CIRCLE.sources).unwrap()).as_ref(),
+            &mut out,
+        )
+        .unwrap();
         let keys = QuerierKeys::decode(text.as_bytes()).unwrap();
-        assert_eq!(keys.has_masks, has_masks);
+        assert_eq!(keys.masked.is_some(), has_masks);
         let joined = keys.source(DeviceId([4; 8]), 1);
         let text = joined.encode(&mut pem).unwrap();
         let read = SourceKeys::decode(text.as_bytes()).unwrap();
         assert_eq!((read.masks.is_some(), read.needs_policy), (false, has_masks));
     }
+}
+
+#[test]
+fn the_files_of_a_further_querier_have_its_name() {
+    let key = SecretKey::from_seed(Algorithm::Ed25519, &[3; 32]).unwrap().public();
+    let (mut out, mut pem) = ([0; MAX_KEY_FILE], [0; MAX_KEY_FILE]);
+    let name = QuerierName::new(&"a".repeat(MAX_NODE_NAME)).unwrap();
+    let all = Masked::all(CIRCLE.sources).unwrap();
+    let text = QuerierKeys::encode(&CIRCLE, (&name, &key), &[7; 32], Some(&all), &mut out).unwrap();
+    let keys = QuerierKeys::decode(text.as_bytes()).unwrap();
+    assert_eq!((keys.name, keys.masked, keys.circle), (name, Some(all), CIRCLE));
+    let mut source = keys.source(DEVICE, 41);
+    let secret = MaskRoot::new([5; 32]).source(CIRCLE.group, CIRCLE.ring(41), 41);
+    let ring = MaskRing::of(Some(CIRCLE.ring(41)));
+    source.masks = Some((secret, ring));
+    let text = source.encode(&mut pem).unwrap();
+    let read = SourceKeys::decode(text.as_bytes()).unwrap();
+    assert_eq!((read.querier_name, read.position, read.masks.is_some()), (name, 41, true));
+    assert_ne!(name.id(), QuerierName::default().id());
+}
+
+#[test]
+fn a_name_has_letters_digits_and_few_signs() {
+    for name in ["", "a b", "a/b", "a+", "#", "\u{e4}", &"a".repeat(MAX_NODE_NAME + 1)] {
+        assert_eq!(QuerierName::new(name), None, "{name:?}");
+    }
+    assert_eq!(QuerierName::new("querier"), Some(QuerierName::default()));
+    assert_eq!(QuerierName::new("Alerts-2_b.c").unwrap().to_string(), "Alerts-2_b.c");
+}
+
+#[test]
+fn files_with_new_masks_state_the_devices_that_have_them() {
+    let key = SecretKey::from_seed(Algorithm::Ed25519, &[3; 32]).unwrap().public();
+    let (mut out, mut pem) = ([0; MAX_KEY_FILE], [0; MAX_KEY_FILE]);
+    // All but the devices at the positions 41 and 43.
+    let words = [!(1 << 41 | 1 << 43), (1 << 36) - 1];
+    let masked = Masked::new(&words).unwrap();
+    let of = (&QuerierName::default(), &key);
+    let text = QuerierKeys::encode(&CIRCLE, of, &[7; 32], Some(&masked), &mut out).unwrap();
+    let keys = QuerierKeys::decode(text.as_bytes()).unwrap();
+    assert_eq!(keys.masked, Some(masked));
+    assert!(keys.masked.unwrap().runs().eq([0..41, 42..43, 44..100]));
+
+    let ring = MaskRing::of([40..41, 42..43, 44..80]);
+    assert_eq!((ring.sources, MaskRing::from_bytes(&ring.to_bytes())), (38, ring));
+    // Another set with as many members, and one with other runs.
+    assert_ne!(ring, MaskRing::of([40..42, 43..44, 45..80]));
+    assert_ne!(MaskRing::of(Some(40..80)), MaskRing::of(Some(40..79)));
+    let members = (40..80).filter(|position| ![41, 43].contains(position));
+    let mut source = keys.source(DEVICE, 42);
+    let secret = MaskRoot::new([5; 32]).source(CIRCLE.group, members.clone(), 42);
+    source.masks = Some((secret, ring));
+    let text = source.encode(&mut pem).unwrap().to_owned();
+    let (secret, read) = SourceKeys::decode(text.as_bytes()).unwrap().masks.unwrap();
+    assert_eq!(read, ring);
+    // The masks of the ring add up to 0.
+    let whole = Digest([6; 32]);
+    let key_of = |position| {
+        let secret = MaskRoot::new([5; 32]).source(CIRCLE.group, members.clone(), position);
+        secret.for_query(&whole)
+    };
+    let cover = |key: &MaskKey| key.cover(&Psr::ZERO, Slot(3), 70);
+    assert_eq!(cover(&secret.for_query(&whole)), cover(&key_of(42)));
+    let total =
+        members.clone().fold(Psr::ZERO, |sum, position| sum.merge(&cover(&key_of(position))));
+    assert_eq!(total, Psr::ZERO);
+    let part = members.clone().skip(1).fold(Psr::ZERO, |sum, at| sum.merge(&cover(&key_of(at))));
+    assert_ne!(part, Psr::ZERO);
+    // Too many separate devices.
+    assert!(Masked::new(&[0x5555_5555_5555_5555; 200]).is_err());
 }

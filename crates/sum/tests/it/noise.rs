@@ -93,7 +93,7 @@ fn reported(
             total += slots[0];
         }
         let totals = [total];
-        let answer = plan.answer(&totals, ring, ring).unwrap();
+        let answer = plan.answer(&totals, ring, 1).unwrap();
         let Some(Some(Value::Noisy(count, _))) = answer.values().next() else { panic!() };
         *found.entry(i64::try_from(count.digits().unwrap()).unwrap()).or_default() += 1;
     }
@@ -207,7 +207,7 @@ fn results_are_within_the_stated_distance_in_95_percent_of_epochs() {
     let (epochs, mut outside, mut medians, mut bins) = (400, [0; 3], 0, 0);
     for epoch in 0..epochs {
         let totals = totals(&plan, &schema, &keys, &records, epoch);
-        let answer = plan.answer(&totals, ring, ring).unwrap();
+        let answer = plan.answer(&totals, ring, 1).unwrap();
         for (at, value) in answer.values().enumerate() {
             match value {
                 Some(Value::Noisy(value, within)) => {

@@ -75,7 +75,7 @@ fn check_against_naive_evaluator(query: &Query) {
     if plan.check_capacity(participants).is_err() {
         return;
     }
-    let answer = plan.answer(&totals, participants, 5).unwrap();
+    let answer = plan.answer(&totals, participants, participants.div_ceil(5)).unwrap();
     let found: Vec<Option<String>> = answer.values().map(|value| value.map(shown)).collect();
     assert_eq!(found, query.expected(), "{text}");
     assert_eq!((answer.count() as usize, answer.outside() as usize), query.counts(), "{text}");
@@ -159,7 +159,7 @@ fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoin
         totals.iter_mut().zip(slots).for_each(|(total, slot)| *total += slot);
     }
     let participants = u32::try_from(records.len()).unwrap();
-    let answer = plan.answer(&totals, participants, 5).unwrap();
+    let answer = plan.answer(&totals, participants, participants.div_ceil(5)).unwrap();
     let number = |value: Value<_>| match value {
         Value::Number(number) => number,
         other => panic!("{other:?} is not a number"),
@@ -478,7 +478,9 @@ fn rejects_sums_that_no_readings_have() {
     let parse = |text| Plan::parse(text, &schema).unwrap();
     let plan = parse("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 1s");
     let of = |answer: Answer<'_>| answer.values().flatten().map(shown).collect::<Vec<_>>();
-    let answer = |totals: &[u128], participants| plan.answer(totals, participants, 5).map(of);
+    let answer = |totals: &[u128], participants| {
+        plan.answer(totals, participants, participants.div_ceil(5)).map(of)
+    };
     // The readings 3 and 5 have the count 2, the sum 8 (264 with two shifts of 128) and the sum of
     // squares 34.
     assert_eq!(answer(&[counted(2) + 264, 34], 2).unwrap(), ["1.0000"]);
@@ -511,7 +513,7 @@ fn rejects_sums_that_no_readings_have() {
     for select in ["AVG(t)", "SUM(t)"] {
         let text = format!("SELECT {select} FROM sensors EPOCH DURATION 1s");
         let plan = Plan::parse(&text, &schema).unwrap();
-        let answer = |totals: &[u128]| plan.answer(totals, 2, 5).map(of);
+        let answer = |totals: &[u128]| plan.answer(totals, 2, 1).map(of);
         assert_eq!(answer(&[counted(1) + 256 + 128]), Err(AnswerError::Inconsistent));
         assert!(answer(&[counted(1) + 256 + 127]).unwrap()[0].starts_with("127"));
     }

@@ -7,8 +7,8 @@ const OTHER: &str =
     "SELECT MIN(reading), COUNT(*) FROM sensors WHERE reading > 8 EPOCH DURATION 2s";
 
 /// Returns the id and the state of each listed query.
-fn listed(site: &Site) -> Vec<(String, String)> {
-    let list = ["sum", "list", "--config", "querier.toml", "--json"];
+pub(super) fn listed(site: &Site, config: &str) -> Vec<(String, String)> {
+    let list = ["sum", "list", "--config", config, "--json"];
     let output = moteseal(site.folder.path(), &list).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let lines = String::from_utf8(output.stdout).unwrap();
@@ -42,7 +42,7 @@ fn several_queries_run_at_a_time_and_one_goes_on_after_its_process_was_killed() 
     }
     let mut first = Query::start(&site, "querier.toml");
     first.until(0xff, &site);
-    let [(first_id, state)] = &listed(&site)[..] else { panic!("one query") };
+    let [(first_id, state)] = &listed(&site, "querier.toml")[..] else { panic!("one query") };
     assert_eq!(state, "running");
     let mut second = Query::run(
         &site,
@@ -51,7 +51,7 @@ fn several_queries_run_at_a_time_and_one_goes_on_after_its_process_was_killed() 
     let before = until_count(&mut second, 4, &site);
     // The first query continues.
     first.until(0xff, &site);
-    let both = listed(&site);
+    let both = listed(&site, "querier.toml");
     let second_id = both.iter().map(|(id, _)| id).find(|id| *id != first_id).unwrap();
     assert!(both.len() == 2 && both.iter().all(|(_, state)| state == "running"), "{both:?}");
     let busy = moteseal(at, &["sum", "run", "--attach", second_id, "--config", "querier.toml"]);
@@ -60,25 +60,25 @@ fn several_queries_run_at_a_time_and_one_goes_on_after_its_process_was_killed() 
 
     // SIGKILL. Another process continues the query under the same id, and only once.
     drop(second);
-    let left = listed(&site);
+    let left = listed(&site, "querier.toml");
     assert!(left.contains(&(second_id.clone(), "left".to_owned())), "{left:?}");
     first.until(0xff, &site);
     let mut second = Query::run(&site, &["--attach", &second_id[..6], "--config", "querier.toml"]);
     let after = until_count(&mut second, 4, &site);
     assert!(after > before, "{after} after {before}");
-    assert_eq!(listed(&site).len(), 2);
+    assert_eq!(listed(&site, "querier.toml").len(), 2);
 
     // A stopped query ends, with the rows that it has; the other one continues.
     run(at, &["sum", "stop", first_id, "--config", "querier.toml"]);
     let code = first.process.0.wait().unwrap().code();
     assert!(matches!(code, Some(0 | 4)), "{code:?}\n{}", site.logs());
-    assert_eq!(listed(&site), [(second_id.clone(), "running".to_owned())]);
+    assert_eq!(listed(&site, "querier.toml"), [(second_id.clone(), "running".to_owned())]);
     until_count(&mut second, 4, &site);
 
     // A query that was left is stopped without a process.
     drop(second);
     run(at, &["sum", "stop", second_id, "--config", "querier.toml"]);
-    assert_eq!(listed(&site), []);
+    assert_eq!(listed(&site, "querier.toml"), []);
     let unknown = ["sum", "stop", second_id, "--config", "querier.toml"];
     let refused = moteseal(at, &unknown).output().unwrap();
     assert!(

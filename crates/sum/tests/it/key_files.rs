@@ -2,6 +2,7 @@
 //! rejected.
 
 use moteseal_core::link::MAX_NODE_NAME;
+use moteseal_core::participation::Participation;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::{DeviceId, Digest, GroupId};
 use moteseal_sum::QuerierName;
@@ -156,4 +157,62 @@ fn files_with_new_masks_state_the_devices_that_have_them() {
     assert_ne!(part, Psr::ZERO);
     // Too many separate devices.
     assert!(Masked::new(&[0x5555_5555_5555_5555; 200]).is_err());
+}
+
+/// Returns a file with one alteration of its content: `from`, which occurs once, becomes `to`.
+fn altered(file: &str, from: &[u8], to: &[u8]) -> String {
+    let mut buffer = [0; MAX_KEY_FILE];
+    let (label, body) = pem_rfc7468::decode(file.as_bytes(), &mut buffer).unwrap();
+    let at: Vec<usize> = (0..body.len()).filter(|at| body[*at..].starts_with(from)).collect();
+    let [at] = at[..] else { panic!("{from:?} occurs {} times", at.len()) };
+    let body = [&body[..at], to, &body[at + from.len()..]].concat();
+    let mut out = [0; MAX_KEY_FILE];
+    pem_rfc7468::encode(label, pem_rfc7468::LineEnding::LF, &body, &mut out).unwrap().to_owned()
+}
+
+#[test]
+fn rejects_other_forms_of_names_masks_and_rings() {
+    let key = SecretKey::from_seed(Algorithm::Ed25519, &[3; 32]).unwrap().public();
+    let (mut out, mut pem) = ([0; MAX_KEY_FILE], [0; MAX_KEY_FILE]);
+    let name = QuerierName::new("alerts1").unwrap();
+    let masked = Masked::new(&[0b1011]).unwrap();
+    let mut file = |masked: &Masked| {
+        let of = (&name, &key);
+        QuerierKeys::encode(&CIRCLE, of, &[7; 32], Some(masked), &mut out).unwrap().to_owned()
+    };
+    let (some, all) = (file(&masked), file(&Masked::all(CIRCLE.sources).unwrap()));
+    let error = |file: &str| QuerierKeys::decode(file.as_bytes()).unwrap_err().name();
+    assert_eq!(error(&altered(&some, b"galerts1", b"gquerier")), "FieldOutOfRange");
+    assert_eq!(error(&altered(&some, b"galerts1", b"galerts+")), "FieldOutOfRange");
+    // The last item: `true`, or a set of positions.
+    let secret = [&[0x58, 32][..], &[7; 32]].concat();
+    let with = |item: &[u8]| [&secret[..], item].concat();
+    assert_eq!(error(&altered(&all, &with(&[0xf5]), &with(&[0xf4]))), "FieldOutOfRange");
+    assert_eq!(error(&altered(&all, &with(&[0xf5]), &with(&[0x01]))), "UnexpectedType");
+    let set = [&[0x40 + u8::try_from(masked_bytes().len()).unwrap()][..], &masked_bytes()].concat();
+    assert_eq!(error(&altered(&some, &with(&set), &with(&[0x42, 0, 0xff]))), "FieldOutOfRange");
+
+    let mut source = QuerierKeys::decode(some.as_bytes()).unwrap().source(DEVICE, 41);
+    let secret = MaskRoot::new([5; 32]).source(CIRCLE.group, [41, 43], 41);
+    let ring = MaskRing::of([41..42, 43..44]);
+    source.masks = Some((secret, ring));
+    let text = source.encode(&mut pem).unwrap().to_owned();
+    let error = |from: &[u8], to: &[u8]| {
+        SourceKeys::decode(altered(&text, from, to).as_bytes()).unwrap_err().name()
+    };
+    let ring = ring.to_bytes();
+    for sources in [0, CIRCLE.key_group + 1] {
+        let other = [&sources.to_be_bytes()[..], &ring[4..]].concat();
+        assert_eq!(error(&ring, &other), "FieldOutOfRange");
+    }
+    let secret = source.masks.as_ref().unwrap().0.to_bytes();
+    let masks = [&[0x58, 96][..], &*secret].concat();
+    assert_eq!(error(&masks, &[0x40]), "UnexpectedType");
+}
+
+/// The encoded positions 0, 1 and 3.
+fn masked_bytes() -> Vec<u8> {
+    let mut out = [0; 8];
+    let length = Participation::encode(&[0b1011], &mut out).unwrap();
+    out[..length].to_vec()
 }

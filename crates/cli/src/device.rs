@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 use clap::{Args, Subcommand};
 use futures_util::future::join_all;
-use moteseal_api::NamedError as _;
 use moteseal_core::link::LinkKey;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::Answerer;
@@ -22,11 +21,9 @@ use moteseal_net::mqtt::{self, MqttChild};
 use moteseal_net::{ChildLink as _, LinkError};
 use moteseal_seal::wire::MAX_RECORD;
 use moteseal_service::stop_signal;
-use moteseal_sum::QuerierName;
 use moteseal_verify::Calendar;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
 
 use crate::cloud::{Log, log, runtime};
 use crate::config::{self, link_options};
@@ -184,8 +181,9 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         None => default_state_path(&key_path, device)?,
     };
     check_state(listed, &public, &key_path, &chain_path, "chain").map_err(in_key("chain"))?;
-    let mut sums = sums::read_all(&config, file, &folder, &roster, device, arguments.check)?;
+    let mut sums = sums::read_all(&config, file, &folder, &roster, device)?;
     if arguments.check {
+        sums::check_policies(&sums, file)?;
         let mut lines = vec![
             format!(
                 "device {} of group {}, {}",
@@ -279,7 +277,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
-            () = log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
+            () = sums::log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
             () = watched(watches) => Err(Failure::new(Exit::Internal, "the policy is no longer watched")),
             () = roster_watch.run(|_| Ok(())) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
         }
@@ -331,32 +329,6 @@ async fn refusal(main: watch::Receiver<State>) -> LinkError {
         Err(error) if error.is_refusal() => error,
         _ => std::future::pending().await,
     }
-}
-
-/// Logs when the links for sums go down and up. A broker that refuses one of them does not end the
-/// device: it continues to seal, and to answer the other queriers. Does not return.
-async fn log_links(links: Vec<(QuerierName, watch::Receiver<State>)>) {
-    let all = links.into_iter().map(|(querier, mut state)| async move {
-        let mut was_up = true;
-        loop {
-            match &*state.borrow_and_update() {
-                State::Up if !was_up => {
-                    was_up = true;
-                    info!(%querier, "the link for sums is up");
-                }
-                State::Down { cause, .. } if was_up => {
-                    was_up = false;
-                    warn!(%querier, cause = %cause.named(), "no query is answered: the link for sums is down");
-                }
-                _ => {}
-            }
-            if state.changed().await.is_err() {
-                return;
-            }
-        }
-    });
-    join_all(all).await;
-    std::future::pending::<()>().await;
 }
 
 /// The source of the readings and their format.

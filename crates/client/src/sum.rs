@@ -37,8 +37,8 @@ pub use participants::Participants;
 pub use policy_file::{PolicyFile, sign_policy};
 pub use prepare::{Minimums, PreparedQuery};
 pub use querier::{
-    Accepted, EPOCHS_AFTER, LEAST_FLOOR, PoseError, Querier, Question, Rejection, default_floor,
-    default_min_count,
+    Accepted, EPOCHS_AFTER, LEAST_FLOOR, MIN_COUNT, PoseError, Querier, Question, Rejection,
+    default_floor, default_min_count,
 };
 pub use querier_state::{AskedQuery, QuerierState, QuerierStateError, RunningQuery};
 pub use row_values::RowNames;

@@ -82,13 +82,16 @@ impl<'a> Participation<'a> {
         write(|| core::iter::once(position..position + 1), out)
     }
 
-    /// Writes the set of the positions in a range.
+    /// Writes the set that consists of the given runs: ascending ranges that are not empty and do not
+    /// touch. Returns the length of the encoding.
     ///
     /// # Errors
-    /// [`BufferTooSmall`]. Eleven bytes suffice.
-    pub fn encode_run(run: Range<u32>, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        let run = Some(run).filter(|run| !run.is_empty());
-        write(|| run.clone().into_iter(), out)
+    /// [`BufferTooSmall`].
+    pub fn encode_runs<R: Iterator<Item = Range<u32>>>(
+        runs: impl Fn() -> R,
+        out: &mut [u8],
+    ) -> Result<usize, BufferTooSmall> {
+        write(runs, out)
     }
 
     /// Returns the encoded bytes.

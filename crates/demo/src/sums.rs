@@ -172,7 +172,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         let membership = Membership {
             querier_name: QuerierName::default(),
             group: circle.group,
-            roster: circle.roster,
+            set_up: circle.roster,
             key_group: circle.key_group,
             position,
             secret: source.secret,

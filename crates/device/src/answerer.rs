@@ -50,7 +50,7 @@ pub struct Membership {
     /// The group.
     pub group: GroupId,
     /// The digest of the querier's set-up ([`QuerierName::set_up_digest`]).
-    pub roster: Digest,
+    pub set_up: Digest,
     /// The number of sources in a key group. A key group consists of consecutive positions.
     pub key_group: u32,
     /// This device's position among the sources.
@@ -269,8 +269,11 @@ impl Answerer {
     /// Sets whether exact answers to this querier and to another one would not agree. If so, this device
     /// gives no masked exact answers.
     pub(crate) fn set_differs(&mut self, differs: bool) {
-        if self.differs != differs {
-            self.differs = differs;
+        if std::mem::replace(&mut self.differs, differs) != differs {
+            if differs {
+                let querier = self.membership.querier_name;
+                warn!(%querier, "exact queries are not answered: the policies of two queriers differ");
+            }
             self.reconsider();
         }
     }
@@ -375,7 +378,7 @@ impl Answerer {
             return Err(ScheduleRejected::Refused(QueryScheduleRefused::OlderAgenda { newest }));
         }
         let verified = schedule::receive(announcement, of.group, &of.querier, scratch)?;
-        let schedule = QuerySchedule::open(&verified, of.group, &of.roster)?;
+        let schedule = QuerySchedule::open(&verified, of.group, &of.set_up)?;
         if schedule::is_ahead(schedule.number(), (self.clock)()) {
             return Err(ScheduleRejected::ScheduleAhead);
         }
@@ -410,7 +413,7 @@ impl Answerer {
         let permission = permission(&self.membership, self.differs, &plan)?;
         let mask = match &self.membership.masks {
             Some((secret, ring)) if permission.is_masked() => {
-                let digest = QueryId::whole(&self.membership.roster, &posed.nonce, posed.plan);
+                let digest = QueryId::whole(&self.membership.set_up, &posed.nonce, posed.plan);
                 Some((secret.for_query(&digest), ring.sources))
             }
             // A policy permits no masked answer of a device without masks.

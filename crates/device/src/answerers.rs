@@ -4,7 +4,6 @@
 
 use moteseal_core::signature::Signer;
 use moteseal_verify::Roster;
-use tracing::warn;
 
 use crate::answerer::{Answerer, Membership};
 use crate::durable::{DurableError, DurableMote};
@@ -25,42 +24,20 @@ impl Answerers {
         answerers
     }
 
-    /// Returns the number of queriers.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns whether there is no querier.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the places of two queriers to which the device may not both give exact answers.
     pub fn differing<'a>(
         memberships: impl IntoIterator<Item = &'a Membership>,
     ) -> Option<(usize, usize)> {
         let all: Vec<_> = memberships.into_iter().collect();
-        (0..all.len())
-            .flat_map(|one| (0..one).map(move |other| (other, one)))
-            .find(|(other, one)| !all[*other].agrees_with(all[*one]))
+        (0..all.len()).find_map(|one| Some((one, other_than(&all, one)?)))
     }
 
     /// Determines for each querier whether exact answers to it would not agree with those to others.
     fn compare(&mut self) {
-        let all: Vec<&Membership> = self.0.iter().map(Answerer::membership).collect();
-        let differs: Vec<bool> = (0..all.len())
-            .map(|one| {
-                let others = all.iter().enumerate().filter(|(other, _)| *other != one);
-                others.into_iter().any(|(_, other)| !all[one].agrees_with(other))
-            })
-            .collect();
+        let all: Vec<_> = self.0.iter().map(Answerer::membership).collect();
+        let differs: Vec<bool> =
+            (0..all.len()).map(|one| other_than(&all, one).is_some()).collect();
         for (answerer, differs) in self.0.iter_mut().zip(differs) {
-            if differs {
-                let querier = answerer.membership().querier_name;
-                warn!(%querier, "exact queries are not answered: the policies of two queriers differ");
-            }
             answerer.set_differs(differs);
         }
     }
@@ -124,4 +101,11 @@ impl Answerers {
             None => Ok(Vec::new()),
         }
     }
+}
+
+/// Returns the place of a querier to which the device may not give exact answers if it gives them to the
+/// querier at the place `one`.
+fn other_than(all: &[&Membership], one: usize) -> Option<usize> {
+    let others = (0..all.len()).filter(|other| *other != one);
+    others.into_iter().find(|other| !all[one].agrees_with(all[*other]))
 }

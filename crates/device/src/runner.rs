@@ -62,8 +62,9 @@ pub struct Settings {
     /// The later versions of the roster that the device loads while it runs. The sender has checked
     /// that each version succeeds the one before it.
     pub rosters: Option<watch::Receiver<Arc<Roster>>>,
-    /// The payloads of the later versions of the policy of private sums. The sender has checked
-    /// that the operator signed each, and that no version is lower than the one before it.
+    /// For each querier of the answerers, in their order: the payloads of the later versions of its
+    /// policy of private sums, if it has one. The sender has checked that the operator signed each, and
+    /// that no version is lower than the one before it.
     pub policies: Vec<Option<watch::Receiver<Vec<u8>>>>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
@@ -336,7 +337,8 @@ pub async fn run<K: Signer + Send, L: ChildLink + Sync>(
     run_answering(mote, link, source, settings, (&mut none, &mut []), taken, stop).await
 }
 
-/// Like [`run`], for a device that also answers queries. `sum_links` has a link for each querier.
+/// Like [`run`], for a device that also answers queries. `sum_links` has a link for each querier, in the
+/// order of the answerers.
 ///
 /// # Errors
 /// [`RunError`].

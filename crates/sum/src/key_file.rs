@@ -176,24 +176,26 @@ pub struct Masked {
 }
 
 impl Masked {
-    /// Takes the set whose members are the set bits of `words`.
+    /// Takes the set that consists of the given runs: ascending ranges that are not empty and do not
+    /// touch.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if the encoded set has more than [`MAX_MASKED`] bytes.
-    pub fn new(words: &[u64]) -> Result<Self, BufferTooSmall> {
+    pub fn new<R: Iterator<Item = Range<u32>>>(
+        runs: impl Fn() -> R,
+    ) -> Result<Self, BufferTooSmall> {
         let mut masked = Self { bytes: [0; MAX_MASKED], length: 0 };
-        masked.length = Participation::encode(words, &mut masked.bytes)?;
+        masked.length = Participation::encode_runs(runs, &mut masked.bytes)?;
         Ok(masked)
     }
 
-    /// Returns the set of all positions below `sources`, for which a set-up makes masks.
+    /// Returns the set of all positions below `sources`, for which a set-up makes masks. `sources` is not
+    /// 0.
     ///
     /// # Errors
     /// [`BufferTooSmall`], which does not happen.
     pub fn all(sources: u32) -> Result<Self, BufferTooSmall> {
-        let mut masked = Self { bytes: [0; MAX_MASKED], length: 0 };
-        masked.length = Participation::encode_run(0..sources, &mut masked.bytes)?;
-        Ok(masked)
+        Self::new(|| core::iter::once(0..sources))
     }
 
     fn read(bytes: &[u8], sources: u32) -> Result<Self, DecodeError> {

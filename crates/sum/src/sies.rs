@@ -262,12 +262,8 @@ impl MaskRing {
     /// Reads the bytes that [`to_bytes`](Self::to_bytes) returned.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; MASK_RING]) -> Self {
-        let mut ring = Self { sources: 0, id: [0; 8] };
-        let mut sources = [0; 4];
-        sources.copy_from_slice(&bytes[..4]);
-        ring.sources = u32::from_be_bytes(sources);
-        ring.id.copy_from_slice(&bytes[4..]);
-        ring
+        let [a, b, c, d, id @ ..] = *bytes;
+        Self { sources: u32::from_be_bytes([a, b, c, d]), id }
     }
 }
 

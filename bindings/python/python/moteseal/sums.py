@@ -247,9 +247,9 @@ class Querier:
     """Runs queries. It is configured with keys, an aggregation tree and a broker (docs/sums.md).
 
     tree is the path of a tree.toml, or its content: {"gateways": {...}, "devices": {...}}, and
-    {"querier": NAME} if the querier's name is not "querier". ranges
-    has the smallest and the largest possible value of each column, {"temperature": (-40, 125)}: the
-    narrower a range, the more devices a sum may have. grace is the time to wait for each level of
+    {"querier": NAME} if the querier's name is not "querier". ranges has the smallest and the
+    largest possible value of each column, {"temperature": (-40, 125)}: the narrower a range, the
+    more devices a sum may have. grace is the time to wait for each level of
     the tree, in seconds. link describes how to reach the broker: {"url":
     "mqtts://broker.example:8883"}, and optionally ca, user, password_file, certificate,
     certificate_key and version.
@@ -361,8 +361,8 @@ def setup(
 
     name is the querier's name: each further querier of a group needs a set-up of its own, with
     another name. The first path is querier.sum.key, which stays with the querier. Copy each
-    NAME.sum.key only to the device NAME. querier is the path of a file with the key that signs queries: its public or
-    its private key file. key_groups is the number of groups into which the devices are divided, by
+    NAME.sum.key only to the device NAME. querier is the path of a file with the key that signs
+    queries: its public or its private key file. key_groups is the number of groups into which the devices are divided, by
     default at most 8, of at least 5 devices each. An attacker with a stolen device key can falsify
     only the sums of that device's group. Existing files are not replaced.
     """

@@ -4,14 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use futures_util::future::join_all;
+use moteseal_api::NamedError as _;
 use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;
 use moteseal_device::answerer::Membership;
 use moteseal_device::answerers::{Answerers, MAX_MEMBERSHIPS};
+use moteseal_net::link::State;
 use moteseal_net::mqtt;
+use moteseal_sum::QuerierName;
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
+use tokio::sync::watch;
+use tracing::{info, warn};
 
 use crate::config::{self, aggregator_options};
 use crate::failure::{Exit, Failure};
@@ -51,14 +57,13 @@ pub(super) struct Sums {
     pub(super) policy: Option<PolicyWatch>,
 }
 
-/// Reads the keys and policies of all queriers, and checks that they can be used together.
+/// Reads the keys and policies of all queriers, and checks that their sections can be used together.
 pub(super) fn read_all(
     config: &config::Device,
     file: &Path,
     folder: &Path,
     roster: &Roster,
     device: DeviceId,
-    is_check: bool,
 ) -> Result<Vec<Sums>, Failure> {
     if config.sum.0.len() > MAX_MEMBERSHIPS {
         let what = format_args!("a device has at most {MAX_MEMBERSHIPS} queriers");
@@ -88,17 +93,19 @@ pub(super) fn read_all(
             return clash("parent", what);
         }
     }
-    // A running device continues, and does not answer these queries.
-    if is_check
-        && let Some((one, other)) = Answerers::differing(all.iter().map(|sums| &sums.membership))
-    {
-        let [one, other] = [one, other].map(|place| all[place].membership.querier_name);
-        let what = format_args!(
-            "exact answers to the queriers {one} and {other} would differ by few readings: use the same epoch and the same range for the same column in both policies, and make masks for the same devices in both set-ups"
-        );
-        return Err(Failure::usage(what).with_name("PoliciesDiffer").about_key(file, "sum"));
-    }
     Ok(all)
+}
+
+/// Checks that the device may give exact answers to all queriers. A device that runs continues otherwise,
+/// and does not answer these queries.
+pub(super) fn check_policies(all: &[Sums], file: &Path) -> Result<(), Failure> {
+    let memberships = all.iter().map(|sums| &sums.membership);
+    let Some((one, other)) = Answerers::differing(memberships) else { return Ok(()) };
+    let [one, other] = [one, other].map(|place| all[place].membership.querier_name);
+    let what = format_args!(
+        "exact answers to the queriers {one} and {other} would differ by few readings: use the same epoch and the same range for the same column in both policies, and make masks for the same devices in both set-ups"
+    );
+    Err(Failure::usage(what).with_name("PoliciesDiffer").about_key(file, "sum"))
 }
 
 impl Sums {
@@ -155,7 +162,7 @@ impl Sums {
         let membership = Membership {
             querier_name,
             group: circle.group,
-            roster: querier_name.set_up_digest(&circle.roster),
+            set_up: querier_name.set_up_digest(&circle.roster),
             key_group: circle.key_group,
             position,
             secret: source,
@@ -167,4 +174,30 @@ impl Sums {
         };
         Ok(Self { membership, link, policy })
     }
+}
+
+/// Logs when the links for sums go down and up. A broker that refuses one of them does not end the
+/// device: it continues to seal, and to answer the other queriers. Does not return.
+pub(super) async fn log_links(links: Vec<(QuerierName, watch::Receiver<State>)>) {
+    let all = links.into_iter().map(|(querier, mut state)| async move {
+        let mut was_up = true;
+        loop {
+            match &*state.borrow_and_update() {
+                State::Up if !was_up => {
+                    was_up = true;
+                    info!(%querier, "the link for sums is up");
+                }
+                State::Down { cause, .. } if was_up => {
+                    was_up = false;
+                    warn!(%querier, cause = %cause.named(), "no query is answered: the link for sums is down");
+                }
+                _ => {}
+            }
+            if state.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+    join_all(all).await;
+    std::future::pending::<()>().await;
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_client::input;
-use moteseal_client::sum::{RenewedRing, add, renew_masks, setup};
+use moteseal_client::sum::{MIN_COUNT, RenewedRing, add, renew_masks, setup};
 use moteseal_device::runner::system_clock;
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::QUERIER;
@@ -16,9 +16,6 @@ use crate::failure::Failure;
 use crate::files;
 use crate::progress::{bar, count};
 use crate::terminal::{diagnostic, report_lines};
-
-/// If the masks of fewer devices changed, a note says so: the default minimum of a policy.
-const FEW: u32 = 5;
 
 /// Make the key files of private sums: one for each device and one for the querier.
 #[derive(Args, Debug)]
@@ -150,7 +147,7 @@ fn renew(roster: &Roster, keys: &Path, changed: &[String], out: &Path) -> Result
             count(u64::from(*sources), "device"),
             count(u64::from(*changed), "device")
         ));
-        if (1..FEW).contains(changed) {
+        if (1..MIN_COUNT).contains(changed) {
             diagnostic(format_args!(
                 "key group {key_group}: its sums before and after differ by {}, which the querier may compare; \
                  change several devices together, or let it ask with EPSILON only",

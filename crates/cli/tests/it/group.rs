@@ -31,6 +31,7 @@ use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::wire::{Acknowledgement, Forward, MAX_ACKNOWLEDGEMENT, Uplink};
+use moteseal_sum::policy::{MAX_POLICY, PolicyDraft, QuerierTerms};
 use moteseal_verify::issue::{Budget, ChangeError, FirstRoster, NextRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
@@ -474,4 +475,17 @@ fn bundles_of(body: &[u8]) -> Vec<Vec<u8>> {
         Answer { items: bundle.to_vec() }.encode()
     };
     items.chunks(3).map(of_three).collect()
+}
+
+/// Returns the payload of a policy of private sums with the default minimums.
+pub(crate) fn policy(roster: &Roster, version: u32, queriers: &[QuerierTerms<'_>]) -> Vec<u8> {
+    let draft = PolicyDraft {
+        group: roster.group(),
+        roster: roster.first_digest(),
+        version,
+        min_count: 5,
+        min_count_squares: 8,
+        queriers,
+    };
+    draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec()
 }

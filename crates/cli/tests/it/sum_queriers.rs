@@ -5,25 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::group::{self, FIRST};
+use crate::sum_sources::{EPOCH_MS, START, schema};
 use moteseal_broadcast::KeyId;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::answerer::Membership;
 use moteseal_device::{Answerer, Answerers, DurableMote};
 use moteseal_sum::QuerierName;
-use moteseal_sum::policy::{ColumnTerms, MAX_POLICY, PolicyDraft, QuerierTerms};
+use moteseal_sum::policy::{ColumnTerms, QuerierTerms};
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::{MaskRing, MaskRoot, Master};
 use moteseal_sum::wire::SumUplink;
 use moteseal_verify::Roster;
 
-const EPOCH_MS: u64 = 1000;
-/// The Unix time at which the tests begin, in milliseconds: the start of an epoch of 5 s.
-const START: u64 = 1_700_000_000_000;
 const NOISY: &str = "SELECT COUNT(*) FROM sensors WHERE reading > 40 EPSILON 0.5 EPOCH DURATION 5s";
 const EXACT: &str = "SELECT SUM(reading) FROM sensors EPOCH DURATION 5s";
 
@@ -48,11 +46,6 @@ fn key(place: usize) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[40 + u8::try_from(place).unwrap(); 32]).unwrap()
 }
 
-fn schema() -> Vec<u8> {
-    let fields = [Field::parse("reading::u32").unwrap()];
-    Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
-}
-
 fn plan(text: &str) -> Vec<u8> {
     let schema = schema();
     let mut plan = Plan::parse(text, &Schema::decode(&schema).unwrap()).unwrap();
@@ -67,15 +60,7 @@ fn policy(roster: &Roster, place: usize, budget: u32, high: i64) -> Vec<u8> {
     let columns = [ColumnTerms { name: "reading", divisor: 1, range: Some((0, high)) }];
     let key = KeyId::of(&key(place).public());
     let terms = QuerierTerms { key, is_trusted: false, epoch_ms: 5000, budget, columns: &columns };
-    let draft = PolicyDraft {
-        group: roster.group(),
-        roster: roster.first_digest(),
-        version: 1,
-        min_count: 5,
-        min_count_squares: 8,
-        queriers: &[terms],
-    };
-    draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec()
+    group::policy(roster, 1, &[terms])
 }
 
 fn answerers(roster: &Roster, budgets: &[u32], clock: &Arc<AtomicU64>) -> Answerers {
@@ -92,7 +77,7 @@ fn answerers_with(roster: &Roster, budgets: &[u32], clock: Time) -> Answerers {
         let membership = Membership {
             querier_name: name(place),
             group: roster.group(),
-            roster: name(place).set_up_digest(&roster.first_digest()),
+            set_up: name(place).set_up_digest(&roster.first_digest()),
             key_group: 5,
             position: 0,
             secret: Master::new([seed; 32]).source(roster.group(), device, 0),
@@ -149,6 +134,18 @@ impl Scene {
 
     /// Like [`ask`](Self::ask), with the nonces of the queries.
     fn ask_with(&mut self, place: usize, number: u64, queries: &[(u8, &str)]) {
+        let schedule = self.schedule(&key(place), place, number, queries);
+        self.answerers.receive(place, &schedule, &mut self.mote).unwrap();
+    }
+
+    /// Returns a query schedule for the set-up of a querier.
+    fn schedule(
+        &self,
+        signer: &SecretKey,
+        place: usize,
+        number: u64,
+        queries: &[(u8, &str)],
+    ) -> Vec<u8> {
         let plans: Vec<(u8, Vec<u8>)> =
             queries.iter().map(|(nonce, text)| (*nonce, plan(text))).collect();
         let posed: Vec<Posed<'_>> = plans
@@ -164,8 +161,7 @@ impl Scene {
             queries: &posed,
         };
         let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
-        let schedule = draft.issue(&key(place), &mut scratch, &mut out).unwrap();
-        self.answerers.receive(place, schedule, &mut self.mote).unwrap();
+        draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
     }
 
     fn sense(&mut self, after_ms: u64, reading: u32) {
@@ -220,7 +216,10 @@ fn each_querier_has_its_own_numbers_of_query_schedules_also_after_a_restart() {
     let mut scene = Scene::new(&[0, 0, 0]);
     scene.ask(1, 9, &[EXACT]);
     scene.ask(0, 3, &[EXACT]);
-    // The schedule of one querier is none of another one.
+    // A schedule for another querier's set-up is refused, also with a valid signature.
+    let foreign = scene.schedule(&key(2), 1, 9, &[(0, EXACT)]);
+    scene.answerers.receive(2, &foreign, &mut scene.mote).unwrap();
+    assert_eq!(scene.mote.schedule(&name(2)), None);
     scene.sense(100, 50);
     assert_eq!(scene.answers(2, 5010), (0, vec![]));
     assert_eq!([0, 1].map(|place| scene.answers(place, 5010).0), [1, 1]);
@@ -273,7 +272,7 @@ fn exact_answers_need_the_same_key_group_in_all_set_ups() {
     let membership = |place: usize, ring: Option<MaskRing>| Membership {
         querier_name: name(place),
         group: scene.roster.group(),
-        roster: name(place).set_up_digest(&scene.roster.first_digest()),
+        set_up: name(place).set_up_digest(&scene.roster.first_digest()),
         key_group: 8,
         position: 0,
         secret: Master::new([1; 32]).source(scene.roster.group(), device, 0),
@@ -303,22 +302,14 @@ fn exact_answers_need_the_same_key_group_in_all_set_ups() {
 /// A policy with two queriers that are not trusted and follow each other, with different terms.
 #[test]
 fn the_policy_of_one_querier_does_not_differ_from_itself() {
-    let scene = Scene::new(&[0]);
+    let mut scene = Scene::new(&[0]);
     let columns = [ColumnTerms { name: "reading", divisor: 1, range: Some((0, 1000)) }];
     let terms = |place: usize, epoch_ms| {
         let key = KeyId::of(&key(place).public());
         QuerierTerms { key, is_trusted: false, epoch_ms, budget: 0, columns: &columns }
     };
-    let draft = PolicyDraft {
-        group: scene.roster.group(),
-        roster: scene.roster.first_digest(),
-        version: 1,
-        min_count: 5,
-        min_count_squares: 8,
-        queriers: &[terms(0, 5000), terms(1, 10_000)],
-    };
-    let mut scene = scene;
-    scene.answerers.set_policy(0, draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec());
+    let policy = group::policy(&scene.roster, 1, &[terms(0, 5000), terms(1, 10_000)]);
+    scene.answerers.set_policy(0, policy);
     scene.ask(0, 1, &[EXACT]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(0, 5010), (1, vec![]));
@@ -357,15 +348,7 @@ fn many_short_queries_do_not_suppress_a_long_epoch() {
     let trusted = |place| {
         let key = KeyId::of(&key(place).public());
         let terms = QuerierTerms { key, is_trusted: true, epoch_ms: 1000, budget: 0, columns: &[] };
-        let draft = PolicyDraft {
-            group: roster.group(),
-            roster: roster.first_digest(),
-            version: 2,
-            min_count: 5,
-            min_count_squares: 8,
-            queriers: &[terms],
-        };
-        draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec()
+        group::policy(&roster, 2, &[terms])
     };
     for place in 0..2 {
         scene.answerers.set_policy(place, trusted(place));

@@ -17,19 +17,19 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::DurableMote;
 use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_sum::QuerierName;
-use moteseal_sum::policy::{ColumnTerms, MAX_POLICY, PolicyDraft, QuerierTerms};
+use moteseal_sum::policy::{ColumnTerms, QuerierTerms};
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::{KeyTotals, MaskRing, MaskRoot, MaskSecret, Master, Psr, Slot};
 use moteseal_sum::wire::SumUplink;
 use moteseal_verify::Roster;
 
-const EPOCH_MS: u64 = 1000;
+pub(crate) const EPOCH_MS: u64 = 1000;
 /// The Unix time at which the tests begin, in milliseconds: the start of an epoch of 5 s.
-const START: u64 = 1_700_000_000_000;
+pub(crate) const START: u64 = 1_700_000_000_000;
 const AVERAGE: &str = "SELECT AVG(reading) FROM sensors WHERE reading > 10 EPOCH DURATION 5s";
 
-fn schema() -> Vec<u8> {
+pub(crate) fn schema() -> Vec<u8> {
     let mut buffer = [0; MAX_SCHEMA];
     Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer)
         .unwrap()
@@ -61,7 +61,7 @@ fn membership(roster: &Roster, querier: &SecretKey) -> Membership {
     Membership {
         querier_name: QuerierName::default(),
         group: roster.group(),
-        roster: roster.first_digest(),
+        set_up: roster.first_digest(),
         key_group: 1,
         position: 0,
         secret: master().source(roster.group(), group::device_id(roster, 0), 0),
@@ -439,15 +439,7 @@ fn a_device_adds_noise_until_the_budget_of_the_day_is_spent() {
     let key = KeyId::of(&scene.querier.public());
     let terms =
         QuerierTerms { key, is_trusted: false, epoch_ms: 5000, budget: 1200, columns: &columns };
-    let draft = PolicyDraft {
-        group: scene.roster.group(),
-        roster: scene.roster.first_digest(),
-        version: 1,
-        min_count: 5,
-        min_count_squares: 8,
-        queriers: &[terms],
-    };
-    let policy = draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec();
+    let policy = group::policy(&scene.roster, 1, &[terms]);
     let mask = MaskRoot::new([4; 32]).source(scene.roster.group(), 0..5, 0);
     let answerer = |scene: &Scene| {
         let mut membership = membership(&scene.roster, &scene.querier);
@@ -494,15 +486,7 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
         let budget = if is_trusted { 0 } else { 700 };
         let queriers =
             [QuerierTerms { key, is_trusted, epoch_ms: 5000, budget, columns: &columns }];
-        let draft = PolicyDraft {
-            group: scene.roster.group(),
-            roster: scene.roster.first_digest(),
-            version,
-            min_count: 5,
-            min_count_squares: 8,
-            queriers: &queriers,
-        };
-        draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec()
+        group::policy(&scene.roster, version, &queriers)
     };
     let (untrusted, trusted) = (payload(1, false), payload(2, true));
     let root = MaskRoot::new([4; 32]);

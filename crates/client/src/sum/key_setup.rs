@@ -2,7 +2,6 @@
 //! the devices are derived from the querier's keys.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use moteseal_core::record::DeviceId;
@@ -15,7 +14,8 @@ use moteseal_verify::Roster;
 use moteseal_verify::aggregation::TreeError;
 use zeroize::Zeroizing;
 
-use super::prepare::{querier_keys, random};
+use super::participants::Participants;
+use super::prepare::{querier_keys, random, with_masks};
 use crate::input::{InputError, check_querier, create};
 
 /// The key files that [`setup`] created.
@@ -148,81 +148,87 @@ pub fn renew_masks(
     out: &Path,
     unix_ms: u64,
 ) -> Result<(KeyFiles, Vec<RenewedRing>), InputError> {
-    let mut keys = present_keys(roster, querier)?;
-    let masked = keys.masked.ok_or_else(|| {
-        InputError::argument("the set-up made no masks; set up the sums with --masks")
-    })?;
-    let (devices, epoch) = (roster.sources(), roster.epoch_of(unix_ms));
-    let Circle { group, key_group, sources, .. } = keys.circle;
-    let mut words = vec![0_u64; sources.div_ceil(64) as usize];
-    let mut set = |position: u32, has_masks: bool| {
-        let (word, bit) = (&mut words[(position / 64) as usize], 1 << (position % 64));
-        *word = if has_masks { *word | bit } else { *word & !bit };
-    };
-    masked.runs().flatten().for_each(|position| set(position, true));
-    let (mut rings, mut renewed) = (BTreeMap::new(), Vec::new());
-    for name in changed {
-        let position = (0..).zip(&devices).find(|(_, device)| device.name == *name);
-        let (position, _) = position.ok_or_else(|| {
-            InputError::usage("UnknownDevice", format_args!("the roster has no device {name:?}"))
-        })?;
-        let positions = keys.circle.ring(position);
-        let takes_part = |at: &u32| devices[*at as usize].takes_part_in(epoch);
-        let members: Vec<u32> = positions.clone().filter(takes_part).collect();
-        if members.is_empty() {
-            let what = format_args!("no device of the key group of {name} takes part now");
-            return Err(InputError::argument(what));
-        }
-        let had_masks = |at: u32| masked.runs().any(|run| run.contains(&at));
-        let differs = |at: &u32| had_masks(*at) != members.contains(at);
-        renewed.push(RenewedRing {
-            key_group: position / key_group,
-            sources: u32::try_from(members.len()).unwrap_or(u32::MAX),
-            changed: u32::try_from(positions.clone().filter(differs).count()).unwrap_or(u32::MAX),
-        });
-        positions.for_each(|position| set(position, members.contains(&position)));
-        rings.insert(position / key_group, members);
+    let keys = present_keys(roster, querier)?;
+    if keys.masked.is_none() {
+        let what = "the set-up made no masks; set up the sums with --masks";
+        return Err(InputError::argument(what));
     }
-    let masked = Masked::new(&words).map_err(|_| {
+    let (devices, circle) = (roster.sources(), keys.circle);
+    let rings = rings(roster, &circle, changed, unix_ms)?;
+    let before = with_masks(&keys, circle.sources);
+    let mut after = Participants::none(circle.sources);
+    before
+        .iter()
+        .filter(|position| !rings.contains_key(&(position / circle.key_group)))
+        .chain(rings.values().flat_map(Participants::iter))
+        .for_each(|position| after.insert(position..position + 1));
+    let masked = Masked::new(|| after.runs()).map_err(|_| {
         InputError::argument("too many separate devices have masks; set up the sums again")
     })?;
-    keys.masked = Some(masked);
-    let members =
-        || rings.values().flatten().map(|position| (*position, devices[*position as usize]));
+    let renewed = rings.iter().map(|(key_group, ring)| RenewedRing {
+        key_group: *key_group,
+        sources: ring.count(),
+        changed: circle
+            .ring(key_group * circle.key_group)
+            .map(|position| u32::from(before.contains(position) != ring.contains(position)))
+            .sum(),
+    });
+    let renewed = renewed.collect();
+    let members = || rings.values().flat_map(Participants::iter).map(|at| devices[at as usize]);
     let files = KeyFiles {
         querier: out.join("querier.sum.key"),
         devices: members()
-            .map(|(_, device)| Ok(out.join(file_of(&device.name)?)))
+            .map(|device| Ok(out.join(file_of(&device.name)?)))
             .collect::<Result<_, _>>()?,
-        key_group,
+        key_group: circle.key_group,
     };
     check_free(&files)?;
     moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
     let secret = keys.master.to_bytes();
     let of = (&keys.name, &keys.querier);
-    let text = QuerierKeys::encode(&keys.circle, of, &secret, Some(&masked), &mut *pem)
+    let text = QuerierKeys::encode(&circle, of, &secret, Some(&masked), &mut *pem)
         .map_err(InputError::internal)?;
     create(&files.querier, text.as_bytes(), 0o600)?;
     let root = mask_root()?;
     let mut paths = files.devices.iter();
     for members in rings.values() {
-        let ring = MaskRing::of(runs(members));
+        let ring = MaskRing::of(members.runs());
         for (position, path) in members.iter().zip(&mut paths) {
-            let masks = (root.source(group, members.iter().copied(), *position), ring);
-            let device = devices[*position as usize].id;
-            write_device(&keys, device, *position, Some(masks), path)?;
+            let masks = (root.source(circle.group, members.iter(), position), ring);
+            write_device(&keys, devices[position as usize].id, position, Some(masks), path)?;
         }
     }
-    renewed.sort_by_key(|ring| ring.key_group);
-    renewed.dedup_by_key(|ring| ring.key_group);
     Ok((files, renewed))
 }
 
-/// Returns the runs of consecutive positions.
-fn runs(positions: &[u32]) -> Vec<Range<u32>> {
-    let runs = positions.chunk_by(|one, next| one + 1 == *next);
-    runs.filter_map(|run| Some(*run.first()?..*run.last()? + 1)).collect()
+/// Returns the key groups of the devices with these names, and of each the devices that take part at a
+/// time.
+fn rings(
+    roster: &Roster,
+    circle: &Circle,
+    names: &[String],
+    unix_ms: u64,
+) -> Result<BTreeMap<u32, Participants>, InputError> {
+    let (devices, epoch) = (roster.sources(), roster.epoch_of(unix_ms));
+    let mut rings = BTreeMap::new();
+    for name in names {
+        let position = (0..).zip(&devices).find(|(_, device)| device.name == *name);
+        let (position, _) = position.ok_or_else(|| {
+            InputError::usage("UnknownDevice", format_args!("the roster has no device {name:?}"))
+        })?;
+        let mut members = Participants::none(circle.sources);
+        circle
+            .ring(position)
+            .filter(|at| devices[*at as usize].takes_part_in(epoch))
+            .for_each(|at| members.insert(at..at + 1));
+        if members.count() == 0 {
+            let what = format_args!("no device of the key group of {name} takes part now");
+            return Err(InputError::argument(what));
+        }
+        rings.insert(position / circle.key_group, members);
+    }
+    Ok(rings)
 }
 
 /// Reads the querier's key file, for the number of devices and the querier of a roster.
@@ -271,16 +277,14 @@ pub fn add(
 ) -> Result<Vec<PathBuf>, InputError> {
     let keys = present_keys(roster, querier)?;
     let devices = roster.sources();
-    let has_masks = |position: u32| {
-        keys.masked.iter().flat_map(Masked::runs).any(|run| run.contains(&position))
-    };
+    let masked = with_masks(&keys, keys.circle.sources);
     let paths = devices.iter().map(|device| Ok(out.join(file_of(&device.name)?)));
     let paths = paths.collect::<Result<Vec<_>, InputError>>()?;
     moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
     let mut added = Vec::new();
     for ((position, device), path) in (0..).zip(&devices).zip(paths) {
         if !path.exists() {
-            if has_masks(position) {
+            if masked.contains(position) {
                 return Err(InputError::file(format_args!(
                     "{} is missing, and its masks cannot be made again; copy it from a backup, or make \
                      new masks for its key group with --renew-masks {}",

@@ -1,6 +1,5 @@
 //! Builds a querier from its files, so that it is ready to announce one query and to run it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use moteseal_lanes::Host;
 use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::{MqttParent, Options};
-use moteseal_sum::key_file::{Masked, QuerierKeys};
+use moteseal_sum::key_file::{Circle, Masked, QuerierKeys};
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::{Roster, SumGroup};
 use tokio::sync::watch;
@@ -147,12 +146,13 @@ impl PreparedQuery {
                 policy.declare_ranges(&signer.public(), plan);
             }
         };
+        let sources = u32::try_from(roster.sources().len()).unwrap_or(u32::MAX);
         if let Source::Text(_) = source {
             let has_noise = plan.has_noise();
             declare(&mut plan, has_noise);
             narrow_all(&mut plan, &schema, config)?;
             declare(&mut plan, !has_noise);
-            plan.fit(u32::try_from(roster.sources().len()).unwrap_or(u32::MAX));
+            plan.fit(sources);
         }
         let masked = match &policy {
             Some(policy) => {
@@ -160,7 +160,7 @@ impl PreparedQuery {
                     policy.policy()?.permit(&signer.public(), &plan, largest_ring(&keys));
                 let permitted =
                     permitted.map_err(|error| InputError::usage(error.name(), error).at("policy"));
-                permitted?.is_masked().then(|| with_masks(&keys, roster))
+                permitted?.is_masked().then(|| with_masks(&keys, sources))
             }
             None => None,
         };
@@ -393,9 +393,8 @@ fn narrow_all(
     Ok(())
 }
 
-/// Returns the devices that have masks.
-fn with_masks(keys: &QuerierKeys, roster: &Roster) -> Participants {
-    let sources = u32::try_from(roster.sources().len()).unwrap_or(u32::MAX);
+/// Returns the devices of a roster with `sources` devices that have masks.
+pub(super) fn with_masks(keys: &QuerierKeys, sources: u32) -> Participants {
     let mut all = Participants::none(sources);
     keys.masked.iter().flat_map(Masked::runs).for_each(|run| all.insert(run));
     all
@@ -404,12 +403,11 @@ fn with_masks(keys: &QuerierKeys, roster: &Roster) -> Participants {
 /// Returns the number of devices in the largest ring; `None` without masks. Devices of smaller rings
 /// check a query themselves.
 fn largest_ring(keys: &QuerierKeys) -> Option<u32> {
-    let masked = keys.masked.as_ref()?;
-    let mut rings = BTreeMap::new();
-    for position in masked.runs().flatten() {
-        *rings.entry(position / keys.circle.key_group).or_insert(0_u32) += 1;
-    }
-    Some(rings.into_values().max().unwrap_or(0))
+    keys.masked.as_ref()?;
+    let Circle { sources, key_group, .. } = keys.circle;
+    let masked = with_masks(keys, sources);
+    let starts = (0..sources).step_by(key_group as usize);
+    starts.map(|start| masked.count_in(&keys.circle.ring(start))).max()
 }
 
 /// Checks that devices accept query schedules of this key, which is in the file `path`.

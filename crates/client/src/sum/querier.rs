@@ -27,7 +27,7 @@ pub const LEAST_FLOOR: u32 = 2;
 pub const EPOCHS_AFTER: u64 = 64;
 
 /// The default minimum number of readings of a result.
-pub(super) const MIN_COUNT: u32 = 5;
+pub const MIN_COUNT: u32 = 5;
 /// The default minimum number of readings of a result with a variance or a standard deviation.
 pub(super) const MIN_COUNT_SQUARES: u32 = 8;
 

@@ -184,42 +184,31 @@ impl<'a> Input<'a> {
                 Self::GiveUp(SealIndex(u32::from_be_bytes(*index)), unstated(answers)?)
             }
             8 => Self::SkipTo(SealIndex(u32::from_be_bytes(rest.try_into().ok()?))),
-            9 | 22 => {
-                let mut rest = rest;
-                let rest = &mut rest;
+            9 | 22 => whole(rest, |rest| {
                 let querier = take_querier(*kind == 22, rest)?;
                 let (query, duration_ms) = (QueryId(take(rest)?), u64::from_be_bytes(take(rest)?));
                 let epoch = u64::from_be_bytes(take(rest)?);
-                let answered = Self::Answered { querier, query, duration_ms, epoch };
-                rest.is_empty().then_some(answered)?
-            }
-            10 | 20 => {
-                let mut rest = rest;
-                let rest = &mut rest;
+                Some(Self::Answered { querier, query, duration_ms, epoch })
+            })?,
+            10 | 20 => whole(rest, |rest| {
                 let querier = take_querier(*kind == 20, rest)?;
                 let (number, digest) = (u64::from_be_bytes(take(rest)?), Digest(take(rest)?));
-                rest.is_empty().then_some(Self::QuerySchedule(querier, number, digest))?
-            }
-            11 | 21 => {
-                let mut rest = rest;
-                let rest = &mut rest;
+                Some(Self::QuerySchedule(querier, number, digest))
+            })?,
+            11 | 21 => whole(rest, |rest| {
                 let querier = take_querier(*kind == 21, rest)?;
                 let guard = EpochGuard::decode(&take::<GUARD_LENGTH>(rest)?).ok()?;
-                rest.is_empty().then_some(Self::Guard(querier, Box::new(guard)))?
-            }
+                Some(Self::Guard(querier, Box::new(guard)))
+            })?,
             12 => Self::Unstated(unstated(rest)?),
             13 => Self::Part(epoch(rest)?),
-            14 => {
-                let mut rest = rest;
-                let rest = &mut rest;
+            14 => whole(rest, |rest| {
                 let index = SealIndex(u32::from_be_bytes(take(rest)?));
                 let next = Sequence(u64::from_be_bytes(take(rest)?));
                 let sealed = take_optional(rest)?.map(u32::from_be_bytes).map(SealIndex);
-                rest.is_empty().then_some(Self::Progress(Progress { index, next, sealed }))?
-            }
-            15 => {
-                let mut rest = rest;
-                let rest = &mut rest;
+                Some(Self::Progress(Progress { index, next, sealed }))
+            })?,
+            15 => whole(rest, |rest| {
                 let next = SealIndex(u32::from_be_bytes(take(rest)?));
                 let stored = match take::<1>(rest)? {
                     [0] => None,
@@ -230,11 +219,9 @@ impl<'a> Input<'a> {
                         digest: Digest(take(rest)?),
                     }),
                 };
-                rest.is_empty().then_some(Self::ContinueAfter(next, stored))?
-            }
-            16 => {
-                let mut rest = rest;
-                let rest = &mut rest;
+                Some(Self::ContinueAfter(next, stored))
+            })?,
+            16 => whole(rest, |rest| {
                 let before = match take::<1>(rest)? {
                     [0] => None,
                     _ => Some(SentBefore {
@@ -242,20 +229,13 @@ impl<'a> Input<'a> {
                         events: u64::from_be_bytes(take(rest)?),
                     }),
                 };
-                rest.is_empty().then_some(Self::SentBefore(before))?
-            }
-            17 => {
-                let mut rest = rest;
-                let roster = take_roster(&mut rest)?;
-                rest.is_empty().then_some(Self::Roster(roster))?
-            }
+                Some(Self::SentBefore(before))
+            })?,
+            17 => whole(rest, |rest| Some(Self::Roster(take_roster(rest)?)))?,
             18 => Self::Leave(SealIndex(u32::from_be_bytes(rest.try_into().ok()?))),
             19 => Self::Ledger(Ledger::decode(rest)?),
             23 => {
-                let mut rest = rest;
-                let rest = &mut rest;
-                let forget = Self::Forget(DeviceId(take(rest)?), QueryId(take(rest)?));
-                rest.is_empty().then_some(forget)?
+                whole(rest, |rest| Some(Self::Forget(DeviceId(take(rest)?), QueryId(take(rest)?))))?
             }
             _ => return None,
         })
@@ -300,6 +280,12 @@ fn take_roster(rest: &mut &[u8]) -> Option<RosterName> {
 /// Encodes 0 if the bytes are absent, or 1 and the bytes.
 fn optional(bytes: Option<&[u8]>) -> Vec<u8> {
     bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat())
+}
+
+/// Reads all of the bytes with `read`, which removes what it has read; `None` if any are left.
+fn whole<'a, T>(mut bytes: &'a [u8], read: impl FnOnce(&mut &'a [u8]) -> Option<T>) -> Option<T> {
+    let read = read(&mut bytes)?;
+    bytes.is_empty().then_some(read)
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {

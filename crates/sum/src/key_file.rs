@@ -340,19 +340,22 @@ impl QuerierKeys {
         let mut masked = None;
         if fields == 9 {
             let item = reader.raw()?;
-            masked = Some(match Reader::new(item)?.bool() {
-                Ok(true) => {
-                    Masked::all(circle.sources).map_err(|_| DecodeError::FieldOutOfRange)?
-                }
-                Ok(false) => return Err(DecodeError::FieldOutOfRange.into()),
-                Err(_) => Masked::read(Reader::new(item)?.bytes()?, circle.sources)?,
-            });
+            let all = Masked::all(circle.sources).map_err(|_| DecodeError::FieldOutOfRange)?;
+            let read = match Reader::new(item)?.bool() {
+                Ok(true) => Some(all),
+                Ok(false) => None,
+                // The whole set has one form only.
+                Err(_) => Some(Masked::read(Reader::new(item)?.bytes()?, circle.sources)?)
+                    .filter(|read| *read != all),
+            };
+            masked = Some(read.ok_or(DecodeError::FieldOutOfRange)?);
         }
         Ok(Self { circle, name, querier, master, masked })
     }
 
     /// Writes the file to `out` and returns its text. `name` is the querier's name, `secret` is 32 random
-    /// bytes, and `masked` are the devices that have masks. [`MAX_KEY_FILE`] bytes suffice. The caller must zero `out` after use.
+    /// bytes, and `masked` are the devices that have masks. [`MAX_KEY_FILE`] bytes suffice. The caller
+    /// must zero `out` after use.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

@@ -53,10 +53,10 @@ named_errors! {
 }
 
 impl<K: Signer> DurableMote<K> {
-    /// Permits answers to a querier for epochs that start at `unix_ms` or later. `unix_ms` must be a trusted
-    /// time. The limit is needed because a new journal does not know earlier answers, for example
-    /// if the previous journal was moved away. Only the first call for a journal and a querier has an
-    /// effect.
+    /// Permits answers to a querier for epochs that start at `unix_ms` or later. `unix_ms` must be a
+    /// trusted time. The limit is needed because a new journal does not know earlier answers, for
+    /// example if the previous journal was moved away. Only the first call for a journal and a querier
+    /// has an effect.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -152,8 +152,8 @@ impl<K: Signer> DurableMote<K> {
         self.schedules.get(&querier.id()).copied()
     }
 
-    /// Accepts a query schedule of a querier whose signature the caller has checked. When this function returns,
-    /// the acceptance is durable, so that an older schedule is never accepted again. Returns
+    /// Accepts a query schedule of a querier. The caller has checked its signature. When this function
+    /// returns, the acceptance is durable, so that an older schedule is never accepted again. Returns
     /// whether the schedule is new.
     ///
     /// # Errors

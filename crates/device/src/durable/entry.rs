@@ -21,8 +21,8 @@
 //! - 7: a seal (4) was given up, because the gateway refuses it or has lost data that it had
 //!   acknowledged; the answers that the seal stated, as in 12.
 //! - 8: indices were opened and never used: the next index (4).
-//! - 9: an epoch of a query of the querier with the default name was answered: the query (16), the length of its epochs in milliseconds
-//!   (8), the epoch (8).
+//! - 9: an epoch of a query of the querier with the default name was answered: the query (16), the
+//!   length of its epochs in milliseconds (8), the epoch (8).
 //! - 10: a query schedule of the querier with the default name was accepted: its number (8), its
 //!   digest (32).
 //! - 11: the state of the epoch guard of the querier with the default name.

@@ -189,6 +189,9 @@ fn rejects_other_forms_of_names_masks_and_rings() {
     let with = |item: &[u8]| [&secret[..], item].concat();
     assert_eq!(error(&altered(&all, &with(&[0xf5]), &with(&[0xf4]))), "FieldOutOfRange");
     assert_eq!(error(&altered(&all, &with(&[0xf5]), &with(&[0x01]))), "UnexpectedType");
+    // All positions below 100, as one run.
+    let run = [0x42, 0, 99];
+    assert_eq!(error(&altered(&all, &with(&[0xf5]), &with(&run))), "FieldOutOfRange");
     let set = [&[0x40 + u8::try_from(masked_bytes().len()).unwrap()][..], &masked_bytes()].concat();
     assert_eq!(error(&altered(&some, &with(&set), &with(&[0x42, 0, 0xff]))), "FieldOutOfRange");
 

@@ -57,6 +57,9 @@ use moteseal_terminal::progress::count;
 const QUERY: &str =
     "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
 const EPOCH_MS: u64 = 2000;
+/// A query for the readings that [`QUERY`] leaves out: those of few motes.
+const FEW: &str =
+    "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity <= 40 EPOCH DURATION 2s";
 /// A query that the policy does not permit, because its epochs are shorter than two seconds.
 const BREACH: &str = "SELECT AVG(temperature) FROM sensors EPOCH DURATION 1s";
 /// The reason for which the motes refuse the query.
@@ -85,7 +88,7 @@ const WAITING: u32 = 4;
 /// after half of the epochs
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Takes about 30 seconds. The exit code is 0 if every result was exact, every altered sum was rejected and traced to the gateway that altered it, and the motes refused a query that their policy does not permit."
+    after_help = "Takes about 30 seconds. The exit code is 0 if every result was exact, every altered sum was rejected and traced to the gateway that altered it, a result over few readings was withheld, and the motes refused a query that their policy does not permit."
 )]
 pub(crate) struct Arguments {
     /// Print one JSON object per line
@@ -270,24 +273,42 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     writer.finish().map_err(internal)?;
     tally.verdict()?;
 
+    turned.store(false, Ordering::Relaxed);
+    let mut ask_once = async |text: &str, about: &str, check: &mut dyn FnMut(&Row, &Plan<'_>)| {
+        if !json {
+            diagnostic(about);
+            diagnostic(text);
+        }
+        let plan = Plan::parse(text, &schema).map_err(|error| internal(error.to_string()))?;
+        let names = RowNames::new(&plan, &schema);
+        let mut writer = RowWriter::new(format, names, io::stdout()).map_err(internal)?;
+        let mut take = |row: &Row| {
+            check(row, &plan);
+            writer.row(row)
+        };
+        let run = RunOptions { epochs: Some(1), ..run.clone() };
+        ask(querier(&plan)?, run, &mut take).await?;
+        writer.finish().map_err(internal)
+    };
+    let mut few = Tally::default();
+    let mut check = |row: &Row, plan: &Plan<'_>| few.check(row, None, plan, &schema, &sensed);
+    ask_once(
+        FEW,
+        "gw-b is honest again; the querier asks for the readings of few motes",
+        &mut check,
+    )
+    .await?;
+    few.withholds()?;
+
     // The querier breaks the policy. The motes refuse, although the querier's software does not check it.
-    if !json {
-        diagnostic("the querier asks for shorter epochs than the policy permits");
-        diagnostic(BREACH);
-    }
-    let plan = Plan::parse(BREACH, &schema).map_err(|error| internal(error.to_string()))?;
-    let names = RowNames::new(&plan, &schema);
-    let mut writer = RowWriter::new(format, names, io::stdout()).map_err(internal)?;
     let mut refused = Vec::new();
-    let mut take = |row: &Row| {
+    let mut check = |row: &Row, _: &Plan<'_>| {
         let is_missing = matches!(row.outcome, Outcome::Missing(_));
         refused.push(is_missing.then(|| row.reasons.clone()));
-        writer.row(row)
     };
-    let run = RunOptions { epochs: Some(1), ..run };
-    ask(querier(&plan)?, run, &mut take).await?;
+    let about = "the querier asks for shorter epochs than the policy permits";
+    ask_once(BREACH, about, &mut check).await?;
     tasks.shutdown().await;
-    writer.finish().map_err(internal)?;
     let refusing = refusing(&refused, motes.len())?;
     if !json {
         let mut out = Stdout::lock();
@@ -297,6 +318,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
              although the seals state an answer: `moteseal audit --sums` finds this",
             count(named, "mote")
         ))?;
+        out.line("the result over few readings was withheld")?;
         out.line(format_args!(
             "{refusing} of {} refused the query that the policy does not permit ({REFUSAL})",
             count(motes.len() as u64, "mote")
@@ -411,11 +433,27 @@ impl Tally {
         }
     }
 
-    fn verdict(&self) -> Result<(), Failure> {
-        if let Some(wrong) = &self.wrong {
+    /// Returns the first wrong result as a failure.
+    fn fault(&self) -> Result<(), Failure> {
+        self.wrong.as_ref().map_or(Ok(()), |wrong| {
             let text = format!("THIS IS A FAULT OF MOTESEAL: please report it: {wrong}");
-            return Err(Failure::refused(text));
+            Err(Failure::refused(text))
+        })
+    }
+
+    /// Checks that a result over few readings was withheld.
+    fn withholds(&self) -> Result<(), Failure> {
+        self.fault()?;
+        if self.withheld > 0 {
+            return Ok(());
         }
+        let text =
+            "no result over few readings was withheld, because this machine is busy; try again";
+        Err(Failure::new(Exit::Incomplete, text))
+    }
+
+    fn verdict(&self) -> Result<(), Failure> {
+        self.fault()?;
         if self.missing * 2 > HONEST_EPOCHS + LIES.len() as u64 || self.refused == 0 {
             let missing = count(self.missing, "epoch");
             let text = format!(

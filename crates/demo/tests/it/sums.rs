@@ -10,4 +10,6 @@ fn every_sum_is_exact_or_traced_to_the_gateway_that_altered_it() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains("gw-b"), "{printed}");
+    assert!(printed.contains("TooFewReadings"), "{printed}");
+    assert!(printed.contains("EpochNotPermitted"), "{printed}");
 }

@@ -105,12 +105,13 @@ tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 	$(call step,the test program that runs alone)
 	$(TEST) --test $(ALONE)
 
-# This part of the integration tests keeps one processor busy for a minute.
-SLOW = footprint::
+# These parts of the integration tests keep one processor busy for up to a minute each. The other stream runs
+# them.
+SLOW = footprint:: mutation:: embedded:: model::
 # The other integration tests take about as long as everything else.
 .PHONY: tests-it tests-other tests-slow tests-programs
 tests-it:
-	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- --skip $(SLOW)
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %)
 
 tests-other:
 	@$(MAKE) --keep-going STREAMS= firmware-test c python tests-slow examples tests-programs differential

@@ -1,17 +1,13 @@
-//! Passes the version of the firmware to the program, and writes the table of recorded readings: the readings of four TelosB motes from data/telosb, one
+//! Passes the version of the firmware to the program, and writes the table of recorded readings: the readings of three TelosB motes from data/telosb, one
 //! mote after another. A reading has 4 bytes: humidity in hundredths of a percent, then temperature
-//! in hundredths of a degree Celsius, both 16 bits, big-endian. The table has all 18,914 readings,
+//! in hundredths of a degree Celsius, both 16 bits, big-endian. The table has all 13,873 readings,
 //! unaltered.
 
 use std::path::PathBuf;
 use std::{env, fs, io};
 
-const MOTES: [&str; 4] = [
-    "singlehop_indoor_moteid1",
-    "singlehop_indoor_moteid2",
-    "singlehop_outdoor_moteid3",
-    "singlehop_outdoor_moteid4",
-];
+const MOTES: [&str; 3] =
+    ["singlehop_indoor_moteid1", "singlehop_indoor_moteid2", "singlehop_outdoor_moteid3"];
 
 fn main() -> io::Result<()> {
     // The version of the firmware, which must increase with each image.

@@ -56,9 +56,15 @@ pub struct ReplayedWindow {
     pub interval_ms: u32,
 }
 
+/// The length of a mote's mask secrets and its ring, in bytes.
+pub const MASKS: usize = 108;
+
+/// The maximum length of the payload of a mote's policy, in bytes.
+pub const MAX_POLICY_PAYLOAD: usize = 512;
+
 /// A mote's configuration for private sums.
 #[derive(Clone)]
-pub struct Membership {
+pub struct Membership<'a> {
     /// The digest of version 0 of the group's roster.
     pub roster: Digest,
     /// The number of sources in a key group. Sources are grouped by position.
@@ -71,9 +77,18 @@ pub struct Membership {
     pub querier: PublicKey,
     /// The secret of the link to the mote's parent.
     pub link_secret: Zeroizing<[u8; 32]>,
+    /// The mote's mask secrets and its ring, if it has masks: the bytes of a
+    /// `moteseal_sum::sies::MaskSecret` and of a `MaskRing`.
+    pub masks: Option<Zeroizing<[u8; MASKS]>>,
+    /// Whether the set-up made masks, for this mote or for others. The mote then answers only under
+    /// a policy.
+    pub needs_policy: bool,
+    /// The payload of the policy, if there is one. `moteseal device provision` has checked that the
+    /// operator signed it. At most [`MAX_POLICY_PAYLOAD`] bytes.
+    pub policy: Option<&'a [u8]>,
 }
 
-impl fmt::Debug for Membership {
+impl fmt::Debug for Membership<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Membership").field("position", &self.position).finish_non_exhaustive()
     }
@@ -142,7 +157,7 @@ pub struct Provisioning<'a> {
     /// The recorded readings that the mote replays.
     pub window: ReplayedWindow,
     /// The configuration for private sums, if the mote takes part in them.
-    pub sums: Option<Membership>,
+    pub sums: Option<Membership<'a>>,
     /// The broadcasts that the mote acts on, if there are any.
     pub audience: Option<Audience>,
     /// The operator's public key, if the mote accepts time that the operator has signed.
@@ -179,6 +194,50 @@ fn is_there(reader: &mut Reader<'_>, length: u64) -> Result<bool, DecodeError> {
         return reader.array(length).map(|()| true);
     }
     reader.optional(|reader| reader.array(length)).map(|found| found.is_some())
+}
+
+/// Reads the configuration for private sums. Blobs without masks and policy have seven fields.
+fn membership<'a>(reader: &mut Reader<'a>) -> Result<Option<Membership<'a>>, ProvisionError> {
+    let Some(fields) = reader.optional(Reader::array_any)? else { return Ok(None) };
+    if fields != 7 && fields != 9 {
+        return Err(DecodeError::UnexpectedType.into());
+    }
+    let roster = Digest(reader.fixed()?);
+    let (key_group, position) = (reader.uint()?, reader.uint()?);
+    let keys = secret::<64>(reader)?;
+    let querier = read_key(reader)?;
+    let link_secret = secret(reader)?;
+    let (mut masks, mut policy) = (None, None);
+    if fields == 9 {
+        masks = reader.optional(Reader::bytes)?;
+        policy = reader.optional(Reader::bytes)?;
+        // A blob without both has seven fields.
+        if masks.is_none() && policy.is_none() {
+            return Err(DecodeError::NonCanonical.into());
+        }
+    }
+    let needs_policy = masks.is_some();
+    let masks = match masks {
+        None | Some([]) => None,
+        Some(bytes) => Some(Zeroizing::new(
+            *<&[u8; MASKS]>::try_from(bytes).map_err(|_| DecodeError::UnexpectedType)?,
+        )),
+    };
+    if policy.is_some_and(|payload: &[u8]| payload.len() > MAX_POLICY_PAYLOAD) {
+        return Err(DecodeError::FieldOutOfRange.into());
+    }
+    let secret = keys;
+    Ok(Some(Membership {
+        roster,
+        key_group,
+        position,
+        secret,
+        querier,
+        link_secret,
+        masks,
+        needs_policy,
+        policy,
+    }))
 }
 
 fn check_value(body: &[u8]) -> [u8; 8] {
@@ -228,22 +287,7 @@ impl<'a> Provisioning<'a> {
             every_ms: reader.uint()?,
             interval_ms: reader.uint()?,
         };
-        let sums = if is_there(&mut reader, 7)? {
-            let roster = Digest(reader.fixed()?);
-            let (key_group, position) = (reader.uint()?, reader.uint()?);
-            let keys = secret::<64>(&mut reader)?;
-            let querier = read_key(&mut reader)?;
-            Some(Membership {
-                roster,
-                key_group,
-                position,
-                secret: keys,
-                querier,
-                link_secret: secret(&mut reader)?,
-            })
-        } else {
-            None
-        };
+        let sums = membership(&mut reader)?;
         let audience = if is_there(&mut reader, 4)? {
             let (network, base) = (NetworkId(reader.fixed()?), read_key(&mut reader)?);
             let shared = if is_there(&mut reader, 3)? {
@@ -329,13 +373,20 @@ impl<'a> Provisioning<'a> {
         out.uint(window.every_ms)?.uint(window.interval_ms)?;
         match &self.sums {
             Some(sums) => {
-                out.array(7)?
+                let needs_policy = sums.needs_policy || sums.masks.is_some();
+                let is_long = needs_policy || sums.policy.is_some();
+                out.array(if is_long { 9 } else { 7 })?
                     .bytes(&sums.roster.0)?
                     .uint(sums.key_group)?
                     .uint(sums.position)?
                     .bytes(&*sums.secret)?;
                 write_key(out, &sums.querier)?;
                 out.bytes(&*sums.link_secret)?;
+                if is_long {
+                    let masks = sums.masks.as_ref().map(|masks| &masks[..]);
+                    let masks = masks.or(needs_policy.then_some(&[]));
+                    out.optional(masks, Writer::bytes)?.optional(sums.policy, Writer::bytes)?;
+                }
             }
             None => _ = out.null()?,
         }

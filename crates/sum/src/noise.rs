@@ -112,9 +112,11 @@ impl Terms {
 
     /// Returns the distribution for an epsilon in thousandths, which is shared by `parts` fields that
     /// a reading changes, each by at most `most`. `ring` is the number of sources in the key group.
+    #[inline(never)]
     pub(crate) fn new(epsilon: u32, parts: u32, most: u32, ring: u32) -> Self {
         let bound = Self::bound(epsilon, parts, most).unwrap_or(MAX_BOUND);
-        let shares = ring.div_ceil(2).max(1);
+        // With fewer shares, a source adds more noise. `divided` needs this limit.
+        let shares = ring.div_ceil(2).clamp(1, 1 << 15);
         let scale = 1000 * u128::from(parts.max(1)) * u128::from(most.max(1));
         let alpha = exponential((u128::from(epsilon) << EXP_BITS) / scale);
         let rest = u128::from((1 << ALPHA_BITS) - alpha) << (ROOT_BITS - ALPHA_BITS);
@@ -124,23 +126,26 @@ impl Terms {
 
     /// Returns the noise plus the bound, which is not negative.
     pub(crate) fn draw(&self, random: &Random) -> u64 {
-        let noise = u64::from(self.bound) + u64::from(self.number(random.uniform(0)));
-        noise - u64::from(self.number(random.uniform(3)))
+        let [added, subtracted] = self.numbers([random.uniform(0), random.uniform(3)]);
+        u64::from(self.bound) + added - subtracted
     }
 
-    /// Returns the number with a negative binomial distribution that belongs to a uniform number: the
+    /// Returns the numbers with a negative binomial distribution that belong to uniform numbers: the
     /// number of values whose cumulative probability is not above it. The probability of `x + 1` is
     /// that of `x` times `alpha * (x + 1/shares) / (x + 1)`.
-    fn number(&self, uniform: u128) -> u32 {
-        let (mut probability, mut cumulative, mut number) = (self.zero, 0, 0);
-        let shares = u128::from(self.shares);
-        for x in 0..u128::from(self.bound) {
+    #[inline(never)]
+    fn numbers(&self, uniform: [u128; 2]) -> [u64; 2] {
+        let (mut probability, mut cumulative, mut numbers) = (self.zero, 0, [0; 2]);
+        for x in 0..self.bound {
             cumulative += probability;
-            number += u32::from(uniform >= cumulative);
+            for (number, uniform) in numbers.iter_mut().zip(uniform) {
+                *number += u64::from(uniform >= cumulative);
+            }
             probability = (probability * u128::from(self.alpha)) >> ALPHA_BITS;
-            probability = probability * (x * shares + 1) / ((x + 1) * shares);
+            let factor = u128::from(x) * u128::from(self.shares) + 1;
+            probability = divided(probability * factor, u64::from(x + 1) * u64::from(self.shares));
         }
-        number
+        numbers
     }
 
     /// Returns a distance from the mean that the noise of `key_groups` key groups exceeds with a
@@ -152,6 +157,19 @@ impl Terms {
         let variance = 4 * u128::from(key_groups) * alpha * one * (224 * 224);
         (variance / ((one - alpha) * (one - alpha) * 10_000)).isqrt() + 1
     }
+}
+
+/// Divides by a number below 2^32, digit by digit: microcontrollers take very long to divide by a
+/// number of 128 bits.
+#[inline(never)]
+fn divided(value: u128, by: u64) -> u128 {
+    let (mut quotient, mut rest) = (0, 0);
+    for shift in [96, 64, 32, 0] {
+        let part = rest << 32 | (value >> shift) as u64 & 0xffff_ffff;
+        quotient |= u128::from(part / by) << shift;
+        rest = part % by;
+    }
+    quotient
 }
 
 /// Returns `exp(-y)` with [`ALPHA_BITS`] after the point, rounded up, below 1. `y` has [`EXP_BITS`]

@@ -11,9 +11,12 @@ use moteseal_core::link::LinkKey;
 use moteseal_core::participation::Participation;
 use moteseal_core::provision::{Membership, Provisioning};
 use moteseal_core::schema::Schema;
+use moteseal_sum::policy::{NotPermitted, Permission, Policy, permit};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, Posed, QuerySchedule};
-use moteseal_sum::sies::{Psr, Slot, SourceKey, SourceSecret};
+use moteseal_sum::sies::{
+    MASK_SECRET, MaskKey, MaskRing, MaskSecret, Psr, Slot, SourceKey, SourceSecret,
+};
 use moteseal_sum::wire::{REFUSE_AGAIN_MS, Refusal, close_share};
 
 use crate::durable::{AnswerRefused, Durable};
@@ -53,6 +56,10 @@ struct Running {
     plan: [u8; PLAN],
     plan_length: usize,
     key: SourceKey,
+    /// How the policy permits the query.
+    permission: Permission,
+    /// The mask key and the number of sources in the ring, if answers are masked.
+    mask: Option<(MaskKey, u32)>,
     /// The next epoch to answer.
     next: u64,
     /// The first epoch of this query in which the mote was running from the start of the epoch.
@@ -77,7 +84,7 @@ struct Refused {
 
 /// A source that answers the queries of the newest query schedule.
 pub struct Answerer<'p> {
-    membership: &'p Membership,
+    membership: &'p Membership<'p>,
     provisioning: &'p Provisioning<'p>,
     link: LinkKey,
     running: [Option<Running>; QUERIES],
@@ -95,7 +102,7 @@ enum Answer {
 impl<'p> Answerer<'p> {
     /// Creates a source that has no queries yet.
     #[must_use]
-    pub fn new(provisioning: &'p Provisioning<'p>, membership: &'p Membership) -> Self {
+    pub fn new(provisioning: &'p Provisioning<'p>, membership: &'p Membership<'p>) -> Self {
         Self {
             membership,
             provisioning,
@@ -103,6 +110,33 @@ impl<'p> Answerer<'p> {
             running: [const { None }; QUERIES],
             refused: [const { None }; QUERIES],
         }
+    }
+
+    /// Takes the policy of the provisioning blob, if it is newer than the one that the journal holds.
+    /// Call this before any other method.
+    ///
+    /// # Errors
+    /// [`JournalError`]: the mote must not answer anything.
+    #[inline(never)]
+    pub fn start<F: Flash>(
+        &mut self,
+        durable: &mut Durable<F>,
+        notify: &mut OnNotice<'_>,
+    ) -> Result<(), JournalError> {
+        let Some(payload) = self.membership.policy else { return Ok(()) };
+        let before = durable.memory().policy();
+        if before == Some(payload) {
+            return Ok(());
+        }
+        let version = |payload| Policy::decode(payload).map(|policy| policy.version);
+        match (version(payload), before.map(version)) {
+            (Err(error), _) => notify(Notice::NotAnswering(error.name())),
+            (Ok(found), Some(Ok(newest))) if found <= newest => {
+                notify(Notice::NotAnswering("OlderPolicy"));
+            }
+            (Ok(_), _) => durable.accept_policy(payload)?,
+        }
+        Ok(())
     }
 
     /// Adapts to a change of the time by a time statement, from `before` to `after`, both in Unix
@@ -205,7 +239,7 @@ impl<'p> Answerer<'p> {
             let free = free.and_then(|at| self.running.get_mut(at));
             let started = free.ok_or("TooManyQueries").and_then(|place| {
                 let of = (self.provisioning, self.membership, schedule.sources());
-                start(place, of, unix_ms, id, &posed)
+                start(place, of, durable.memory().policy(), unix_ms, id, &posed)
             });
             let before = self
                 .refused
@@ -257,6 +291,7 @@ impl<'p> Answerer<'p> {
         durable: &mut Durable<F>,
         notify: &mut OnNotice<'_>,
     ) -> Result<Option<usize>, JournalError> {
+        let ids = self.running.each_ref().map(|place| place.as_ref().map(|running| running.id));
         for running in self.running.iter_mut().flatten() {
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
@@ -272,7 +307,7 @@ impl<'p> Answerer<'p> {
                     self.provisioning,
                     self.membership,
                     &self.link,
-                    running,
+                    (running, &ids),
                     epoch,
                     out,
                     durable,
@@ -342,7 +377,7 @@ fn refuse(
 /// Writes the frame that tells the querier why an epoch is not answered (spec/sums.md, section 4.1).
 #[inline(never)]
 fn refusal(
-    membership: &Membership,
+    membership: &Membership<'_>,
     link: &LinkKey,
     query: QueryId,
     epoch: u64,
@@ -359,11 +394,19 @@ fn within(epoch_ms: u64) -> u64 {
     (epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1)
 }
 
-/// Begins to answer a query if this mote's records have the columns that the query uses.
+/// Returns the mote's mask secrets and its ring, if it has masks.
+fn masks(membership: &Membership<'_>) -> Option<(MaskSecret, MaskRing)> {
+    let (secret, ring) = membership.masks.as_ref()?.split_first_chunk::<MASK_SECRET>()?;
+    Some((MaskSecret::from_bytes(secret), MaskRing::from_bytes(ring.try_into().ok()?)))
+}
+
+/// Begins to answer a query if this mote's records have the columns that the query uses, and if the
+/// policy permits it.
 #[inline(never)]
 fn start(
     place: &mut Option<Running>,
-    (provisioning, membership, sources): (&Provisioning<'_>, &Membership, u32),
+    (provisioning, membership, sources): (&Provisioning<'_>, &Membership<'_>, u32),
+    policy: Option<&[u8]>,
     unix_ms: Option<u64>,
     id: QueryId,
     posed: &Posed<'_>,
@@ -372,6 +415,21 @@ fn start(
     plan.check_capacity(sources).map_err(|_| "CapacityExceeded")?;
     let schema = Schema::decode(provisioning.schema).map_err(|error| error.name())?;
     plan.bind(&schema).map_err(|_| "UnknownColumn")?;
+    let policy = policy.map(Policy::decode).transpose().map_err(|error| error.name())?;
+    let masks = masks(membership);
+    let ring = masks.as_ref().map(|(_, ring)| ring.sources);
+    let needs_policy = membership.needs_policy || membership.policy.is_some();
+    let permission = permit(policy.as_ref(), &membership.querier, &plan, ring, needs_policy)
+        .map_err(|error| error.name())?;
+    let mask = match masks.filter(|_| permission.is_masked()) {
+        Some((secret, ring)) => {
+            let digest = QueryId::whole(&membership.roster, &posed.nonce, posed.plan);
+            Some((secret.for_query(&digest), ring.sources))
+        }
+        // A policy permits no masked answer of a mote without masks.
+        None if permission.is_masked() => return Err(NotPermitted::NoMasks.name()),
+        None => None,
+    };
     let epoch_ms = u64::from(plan.epoch_ms());
     let mut kept = [0; PLAN];
     kept.get_mut(..posed.plan.len()).ok_or("PlanTooLong")?.copy_from_slice(posed.plan);
@@ -384,6 +442,8 @@ fn start(
         plan: kept,
         plan_length: posed.plan.len(),
         key: SourceSecret::from_bytes(&membership.secret).for_query(id),
+        permission,
+        mask,
         next: posed.first.max(epoch.unwrap_or_default()),
         whole_from: epoch.map_or(u64::MAX, |epoch| epoch.saturating_add(1)),
         newest: [None; 2],
@@ -396,9 +456,9 @@ fn start(
 #[inline(never)]
 fn respond<F: Flash>(
     provisioning: &Provisioning<'_>,
-    membership: &Membership,
+    membership: &Membership<'_>,
     link: &LinkKey,
-    running: &Running,
+    (running, ids): (&Running, &[Option<QueryId>]),
     epoch: u64,
     out: &mut [u8],
     durable: &mut Durable<F>,
@@ -410,20 +470,38 @@ fn respond<F: Flash>(
     if reading.is_none() && epoch < running.whole_from {
         return Ok(Answer::Refused("EpochNotObserved"));
     }
+    if reading.is_none() && running.permission == Permission::Masked {
+        // The sum of a ring would otherwise be over few readings, or over one.
+        return Ok(Answer::Refused("NoReading"));
+    }
     let mut values = [0; MAX_SLOTS];
     let plan = running.plan.get(..running.plan_length).unwrap_or_default();
     let (Ok(schema), Ok(plan)) = (Schema::decode(provisioning.schema), Plan::decode(plan)) else {
         return Ok(Answer::Nothing);
     };
+    let noise = match (running.permission, &running.mask) {
+        (Permission::Noisy { .. }, Some((key, ring))) => Some(key.noise(epoch, *ring)),
+        _ => None,
+    };
     let contributed = plan.bind(&schema).map_err(|error| error.name()).and_then(|bound| {
-        let slots = bound.contribution(reading, &mut values);
+        let slots = match &noise {
+            Some(noise) => bound.contribution_with_noise(reading, noise, &mut values),
+            None => bound.contribution(reading, &mut values),
+        };
         slots.map_err(|error| error.name())
     });
     let slots = match contributed {
         Ok(slots) => slots,
         Err(why) => return Ok(Answer::Refused(why)),
     };
-    let mut permit = match durable.answer(running.id, running.epoch_ms, epoch)? {
+    if let Permission::Noisy { budget: Some(budget) } = running.permission {
+        let start_ms = epoch.saturating_mul(running.epoch_ms);
+        if let Err(error) = durable.charge(start_ms, plan.epsilon(), budget)? {
+            return Ok(Answer::Refused(error.name()));
+        }
+    }
+    let is_running = |id| ids.contains(&Some(id));
+    let mut permit = match durable.answer(running.id, running.epoch_ms, epoch, is_running)? {
         Ok(permit) => permit,
         Err(AnswerRefused::Guard(error)) => return Ok(Answer::Refused(error.name())),
         Err(AnswerRefused::Full) => return Ok(Answer::Refused("AnswersFull")),
@@ -431,7 +509,10 @@ fn respond<F: Flash>(
     let mut psrs = [Psr::ZERO; MAX_SLOTS];
     for ((slot, value), psr) in (0..).map(Slot).zip(values.iter().take(slots)).zip(&mut psrs) {
         match running.key.encrypt(&mut permit, slot, *value) {
-            Ok(encrypted) => *psr = encrypted,
+            Ok(encrypted) => {
+                let mask = running.mask.as_ref();
+                *psr = mask.map_or(encrypted, |(mask, _)| mask.cover(&encrypted, slot, epoch));
+            }
             Err(_) => return Ok(Answer::Nothing),
         }
     }

@@ -6,18 +6,23 @@
 //! do before the method returns. After an error, the mote must not seal, encrypt or act on anything
 //! until the next start.
 
+mod answering;
 mod fields;
 mod firmware;
 
+pub use answering::AnswerRefused;
+use answering::add_answer;
 use fields::{Content, Fields};
 pub use firmware::FirmwareState;
 use moteseal_broadcast::{ChainNumber, KeyId, MAX_REVOKED_BYTES, Revoked};
 use moteseal_core::digest::Digest;
+use moteseal_core::provision::MAX_POLICY_PAYLOAD;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::wire::StoredSeal;
 use moteseal_seal::{Answered, Answers, Position};
-use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH, GuardError, Permit};
+use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH};
+use moteseal_sum::policy::Ledger;
 use moteseal_sum::query::QueryId;
 
 use crate::flash::Flash;
@@ -51,6 +56,8 @@ const POSITION: u8 = 13;
 const RECORDING: u8 = 14;
 const TIME: u8 = 15;
 const FIRMWARE: u8 = 16;
+const POLICY: u8 = 17;
+const LEDGER: u8 = 18;
 
 /// The settings that broadcasts change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +110,10 @@ pub struct Memory {
     guard: Option<EpochGuard>,
     unstated: Runs,
     schedule: Option<(u64, Digest)>,
+    /// The length of the payload of the policy; 0 if there is none.
+    policy_length: usize,
+    policy: [u8; MAX_POLICY_PAYLOAD],
+    ledger: Option<Ledger>,
     floors: [Option<(KeyId, ChainNumber)>; MAX_FLOORS],
     revoked: Revoked,
     settings: Settings,
@@ -113,28 +124,6 @@ pub struct Memory {
 /// The answers that no seal states yet, in runs of consecutive epochs of one query, in the order in
 /// which the runs began.
 type Runs = [Option<Answered>; MAX_UNSTATED];
-
-/// Adds an answer, unless this needs a new run and the unreserved half of the runs is full. Returns
-/// whether the answer was added.
-fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
-    let touches = |run: &&mut Answered| {
-        run.query == query.0 && run.first.checked_add(u64::from(run.count)) == Some(epoch)
-    };
-    if let Some(last) = runs.iter_mut().flatten().find(touches)
-        && let Some(count) = last.count.checked_add(1)
-    {
-        last.count = count;
-        return true;
-    }
-    let used = runs.iter().flatten().count();
-    match runs.get_mut(used) {
-        Some(place) if used < MAX_UNSTATED / 2 => {
-            *place = Some(Answered { query: query.0, first: epoch, count: 1 });
-            true
-        }
-        _ => false,
-    }
-}
 
 impl Memory {
     fn new(device: DeviceId, certificate: Digest, settings: Settings) -> Self {
@@ -151,6 +140,9 @@ impl Memory {
             guard: None,
             unstated: [None; MAX_UNSTATED],
             schedule: None,
+            policy_length: 0,
+            policy: [0; MAX_POLICY_PAYLOAD],
+            ledger: None,
             floors: [None; MAX_FLOORS],
             revoked: Revoked::NONE,
             settings,
@@ -199,6 +191,18 @@ impl Memory {
     #[must_use]
     pub const fn schedule(&self) -> Option<(u64, Digest)> {
         self.schedule
+    }
+
+    /// Returns the payload of the newest policy that the mote has had, if there is one.
+    #[must_use]
+    pub fn policy(&self) -> Option<&[u8]> {
+        self.policy.get(..self.policy_length).filter(|payload| !payload.is_empty())
+    }
+
+    /// Returns the budget that is spent; `None` if nothing was charged yet.
+    #[must_use]
+    pub const fn ledger(&self) -> Option<Ledger> {
+        self.ledger
     }
 
     /// Returns the last answered epoch of a query, if the guard still lists the query.
@@ -325,6 +329,10 @@ impl Memory {
                 let (query, duration_ms, epoch) =
                     (QueryId(fields.take()?), fields.u64()?, fields.u64()?);
                 let guard = self.guard.as_mut().ok_or(JournalError::Damaged)?;
+                // The query that is forgotten in its place, if there is one.
+                if !fields.0.is_empty() {
+                    guard.forget(QueryId(fields.take()?));
+                }
                 guard.advance(query, duration_ms, epoch).map_err(|_| JournalError::Damaged)?;
                 if !add_answer(&mut self.unstated, query, epoch) {
                     return Err(JournalError::Damaged);
@@ -360,6 +368,16 @@ impl Memory {
             }
             TIME => self.time_floor = fields.u64()?.max(self.time_floor),
             FIRMWARE => self.firmware = FirmwareState(fields.take()?),
+            POLICY => {
+                let payload = core::mem::take(&mut fields.0);
+                let place = self.policy.get_mut(..payload.len()).ok_or(JournalError::Damaged)?;
+                place.copy_from_slice(payload);
+                self.policy_length = payload.len();
+            }
+            LEDGER => {
+                let ledger = Ledger::decode(core::mem::take(&mut fields.0));
+                self.ledger = Some(ledger.ok_or(JournalError::Damaged)?);
+            }
             _ => return Err(JournalError::Damaged),
         }
         if fields.0.is_empty() { Ok(()) } else { Err(JournalError::Damaged) }
@@ -389,6 +407,12 @@ impl Memory {
         )?;
         if let Some((number, digest)) = &self.schedule {
             page.record(QUERY_SCHEDULE, &[&number.to_be_bytes(), &digest.0])?;
+        }
+        if let Some(payload) = self.policy() {
+            page.record(POLICY, &[payload])?;
+        }
+        if let Some(ledger) = &self.ledger {
+            page.record(LEDGER, &[&ledger.encode()])?;
         }
         for (key, number) in self.floors.iter().flatten() {
             page.record(FLOOR, &[&key.0, &number.0.to_be_bytes()])?;
@@ -429,15 +453,6 @@ fn settings_content(settings: Settings) -> Result<Content, JournalError> {
     content.put(&settings.interval_ms.to_be_bytes())?;
     content.put(&[u8::from(settings.led), u8::from(settings.scheme == Scheme::Tree)])?;
     Ok(content)
-}
-
-/// Why an epoch of a query is not answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerRefused {
-    /// The epoch was answered, or may have been answered.
-    Guard(GuardError),
-    /// There are too many answers that no seal states yet.
-    Full,
 }
 
 /// The error of a sender's key for which there is no room to record the newest chain.
@@ -594,49 +609,6 @@ impl<F: Flash> Durable<F> {
     /// [`JournalError`].
     pub fn give_up_seal(&mut self, index: SealIndex) -> Result<(), JournalError> {
         self.record(GIVEN_UP, Content::new().put(&index.0.to_be_bytes())?)
-    }
-
-    /// Permits one answer to an epoch of a query. The method returns only after the permit is
-    /// durable, so that the mote never encrypts twice for one epoch. If the journal has no guard
-    /// yet, the guard permits only epochs from this one on.
-    ///
-    /// # Errors
-    /// [`AnswerRefused`] in the inner result, [`JournalError`] in the outer one. In both cases the
-    /// mote must not encrypt anything.
-    pub fn answer(
-        &mut self,
-        query: QueryId,
-        duration_ms: u64,
-        epoch: u64,
-    ) -> Result<Result<Permit, AnswerRefused>, JournalError> {
-        let new = || EpochGuard::starting_at(epoch.saturating_mul(duration_ms));
-        let permit = match self.memory.guard.clone().unwrap_or_else(new).advance(
-            query,
-            duration_ms,
-            epoch,
-        ) {
-            Ok(permit) => permit,
-            Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
-        };
-        if !add_answer(&mut { self.memory.unstated }, query, epoch) {
-            return Ok(Err(AnswerRefused::Full));
-        }
-        if self.memory.guard.is_none() {
-            self.record(GUARD, Content::new().put(&new().encode())?)?;
-        }
-        let mut content = Content::new();
-        content.put(&query.0)?.put(&duration_ms.to_be_bytes())?.put(&epoch.to_be_bytes())?;
-        self.record(ANSWERED, &content)?;
-        Ok(Ok(permit))
-    }
-
-    /// Records that a query schedule was accepted. The caller must have checked the schedule's
-    /// signature. Older schedules are not accepted afterwards.
-    ///
-    /// # Errors
-    /// [`JournalError`].
-    pub fn accept_schedule(&mut self, number: u64, digest: Digest) -> Result<(), JournalError> {
-        self.record(QUERY_SCHEDULE, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
     }
 
     /// Raises the floor of a sender's key: chains of this key with this number or a lower one are

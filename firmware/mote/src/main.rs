@@ -46,7 +46,7 @@ const PACKET: usize = room(MAX_BODY);
 /// until the next millisecond.
 const MAX_IDLE_TURNS: u32 = 500;
 
-/// The recorded readings of four motes from data/telosb, one mote after another (see build.rs).
+/// The recorded readings of three motes from data/telosb, one mote after another (see build.rs).
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/readings.bin"));
 
 /// The board's flash page, divided into the journal's two pages.

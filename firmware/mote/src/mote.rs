@@ -172,6 +172,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         self.due_ms = now_ms;
         self.readings.resume(self.place);
         notify(Notice::Started(self.boots()));
+        if let Some(answerer) = &mut self.answerer {
+            answerer.start(self.durable, notify)?;
+        }
         if let Some(listener) = &mut self.listener {
             listener.start(now_ms, self.durable, notify)?;
         }

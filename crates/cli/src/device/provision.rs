@@ -10,21 +10,25 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::Args;
+use moteseal_client::sum::PolicyFile;
 use moteseal_core::DeviceId;
 use moteseal_core::provision::{
-    Audience, MAX_PROVISIONING, Membership, Provisioning, ReplayedWindow, SharedKey,
+    Audience, MASKS, MAX_POLICY_PAYLOAD, MAX_PROVISIONING, Membership, Provisioning,
+    ReplayedWindow, SharedKey,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, SchemaError};
 use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
 use moteseal_sum::key_file::SourceKeys;
+use moteseal_sum::sies::MASK_SECRET;
 use moteseal_verify::Roster;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::qr;
+use crate::client_error;
 use crate::config;
 use crate::devices_file;
 use crate::failure::{Exit, Failure};
@@ -101,6 +105,8 @@ struct Recorded {
 struct Member {
     key: PerDevice,
     link_secret: PerDevice,
+    /// The policy that the operator has signed.
+    policy: Option<PathBuf>,
 }
 
 /// Which broadcasts the mote accepts.
@@ -329,6 +335,7 @@ struct Group<'a> {
     schema: Vec<u8>,
     window: ReplayedWindow,
     audience: Option<Audience>,
+    policy: Option<PolicyFile>,
     /// The operator's public key, if motes can verify its signatures.
     operator: Option<PublicKey>,
 }
@@ -362,6 +369,11 @@ impl<'a> Group<'a> {
             .as_ref()
             .map(|broadcasts| audience(broadcasts, file, folder))
             .transpose()?;
+        let path = config.sum.as_ref().and_then(|member| member.policy.as_ref());
+        let policy = path
+            .map(|path| policy(&folder.join(path), &roster, &folder.join(&config.operator)))
+            .transpose()
+            .map_err(in_key("sum.policy"))?;
         let schema = schema.as_bytes().to_vec();
         let operator = files::public_key(&folder.join(&config.operator));
         let operator = operator.map_err(in_key("operator"))?;
@@ -378,6 +390,7 @@ impl<'a> Group<'a> {
             schema,
             window,
             audience,
+            policy,
             operator,
         })
     }
@@ -467,7 +480,7 @@ impl<'a> Group<'a> {
         member: &Member,
         name: &str,
         device: DeviceId,
-    ) -> Result<Membership, Failure> {
+    ) -> Result<Membership<'_>, Failure> {
         let Self { file, folder, roster, .. } = self;
         let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
         let keys = super::sums::source_keys(
@@ -480,12 +493,21 @@ impl<'a> Group<'a> {
         let link_path = folder.join(member.link_secret.of(name));
         let link_secret = files::link_secret(&link_path, roster, Some(device))
             .map_err(in_key("sum.link_secret"))?;
-        let SourceKeys { circle, position, querier_name, querier, secret, needs_policy, .. } = keys;
-        if needs_policy {
-            let what = "the set-up made masks, which motes do not support yet; set the sums up without \
-                        --masks, for a querier that is trusted with the readings";
-            return Err(in_key("sum.key")(Failure::usage(what)));
+        let SourceKeys {
+            circle, position, querier_name, querier, secret, masks, needs_policy, ..
+        } = keys;
+        if needs_policy && self.policy.is_none() {
+            let what = "the mote answers only under a policy, because the set-up made masks; sign one with \
+                        `moteseal sum policy sign` and name it here";
+            let failure = Failure::usage(what).with_name("PolicyMissing");
+            return Err(in_key("sum.policy")(failure));
         }
+        let masks = masks.map(|(secret, ring)| {
+            let mut bytes = Zeroizing::new([0; MASKS]);
+            bytes[..MASK_SECRET].copy_from_slice(&*secret.to_bytes());
+            bytes[MASK_SECRET..].copy_from_slice(&ring.to_bytes());
+            bytes
+        });
         Ok(Membership {
             roster: querier_name.set_up_digest(&circle.roster),
             key_group: circle.key_group,
@@ -493,8 +515,25 @@ impl<'a> Group<'a> {
             secret: secret.to_bytes(),
             querier,
             link_secret: link_secret.into_bytes(),
+            masks,
+            needs_policy,
+            policy: self.policy.as_ref().map(PolicyFile::payload),
         })
     }
+}
+
+/// Reads the policy of private sums, and checks that motes have room for it.
+fn policy(path: &Path, roster: &Roster, operator: &Path) -> Result<PolicyFile, Failure> {
+    let policy =
+        PolicyFile::read(path, roster, operator).map_err(|error| client_error::input(&error))?;
+    let length = policy.payload().len();
+    if length > MAX_POLICY_PAYLOAD {
+        return Err(Failure::usage(format_args!(
+            "{}: the policy has {length} bytes, and a mote has room for {MAX_POLICY_PAYLOAD}; name fewer queriers or columns",
+            path.display()
+        )));
+    }
+    Ok(policy)
 }
 
 /// Checks that motes support a signature suite. They have no room for the post-quantum suite.

@@ -12,6 +12,7 @@ use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
 use moteseal_core::roster::Directory as _;
 use moteseal_sum::key_file::SourceKeys;
+use moteseal_sum::policy::Policy;
 use moteseal_verify::Roster;
 
 /// The configuration of mote1.
@@ -205,4 +206,59 @@ fn errors_are_one_line_and_nothing_is_written() {
         );
         assert!(!site.path().join("mote.bin").exists(), "{to}");
     }
+}
+
+#[test]
+fn a_blob_has_the_masks_and_the_policy_of_a_querier_that_is_not_trusted() {
+    let site = site();
+    let done = |arguments: &[&str]| {
+        let output = moteseal(site.path(), arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let setup = ["sum", "setup", "--roster", "roster.cbor", "--querier", "q.key", "--masks"];
+    done(&[&setup[..], &["--out", "masked/"]].concat());
+    let config = CONFIG.replace("sums/", "masked/");
+    let provision = |config: &str, out: &str| {
+        fs::write(site.path().join("mote.toml"), config).unwrap();
+        moteseal(site.path(), &["device", "provision", "--config", "mote.toml", "--out", out])
+    };
+    let refused = |config: &str| {
+        let output = provision(config, "none.bin");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = refused(&config);
+    assert!(error.contains("PolicyMissing") && error.contains("sum.policy"), "{error}");
+    let sign = |columns: &str, out: &str| {
+        let querier =
+            "[[querier]]\nkey = \"q.pub.pem\"\nepoch = \"30s\"\nbudget = 2.0\n[querier.columns]\n";
+        let policy = format!("version = 3\nmin_count = 2\n{querier}{columns}");
+        fs::write(site.path().join("policy.toml"), policy).unwrap();
+        let sign = ["sum", "policy", "sign", "policy.toml", "--roster", "roster.cbor"];
+        done(&[&sign[..], &["--operator-key", "op.key.pem", "--out", out]].concat());
+    };
+    let column =
+        |at: usize| format!("\"column{at:02}_{}:Cel:i16/100\" = \"0..85\"\n", "x".repeat(40));
+    sign(&(0..16).map(column).collect::<String>(), "long.cbor");
+    let with = |policy: &str| {
+        let line = format!("policy = \"{policy}\"\n[broadcast]");
+        config.replacen("[broadcast]", &line, 1)
+    };
+    let error = refused(&with("long.cbor"));
+    assert!(error.contains("a mote has room for 512"), "{error}");
+    let other = provision(&with("roster.cbor"), "none.bin");
+    assert_eq!(other.status.code(), Some(3), "{other:?}");
+    assert!(String::from_utf8_lossy(&other.stderr).contains("sum policy sign"), "{other:?}");
+    sign(&column(1), "policy.cbor");
+    let output = provision(&with("policy.cbor"), "mote.bin");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let blob = fs::read(site.path().join("mote.bin")).unwrap();
+    let decoded = Provisioning::decode(&blob).unwrap();
+    let sums = decoded.sums.unwrap();
+    let keys = fs::read(site.path().join("masked/mote1.sum.key")).unwrap();
+    let (secret, ring) = SourceKeys::decode(&keys).unwrap().masks.unwrap();
+    let masks = [&secret.to_bytes()[..], &ring.to_bytes()].concat();
+    assert_eq!((sums.masks.as_ref().unwrap().to_vec(), sums.needs_policy), (masks, true));
+    let policy = Policy::decode(sums.policy.unwrap()).unwrap();
+    assert_eq!((policy.version, policy.min_count), (3, 2));
 }

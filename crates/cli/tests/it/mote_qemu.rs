@@ -33,12 +33,8 @@ const MAX_SUM_EPOCHS: usize = 30;
 const QUERY: &str = "SELECT SUM(humidity), COUNT(*) FROM sensors EPOCH DURATION 4s";
 const COLUMNS: &str = "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]";
 /// The recordings that the firmware replays, one after the other (firmware/mote/build.rs).
-const RECORDINGS: [&str; 4] = [
-    "singlehop_indoor_moteid1",
-    "singlehop_indoor_moteid2",
-    "singlehop_outdoor_moteid3",
-    "singlehop_outdoor_moteid4",
-];
+const RECORDINGS: [&str; 3] =
+    ["singlehop_indoor_moteid1", "singlehop_indoor_moteid2", "singlehop_outdoor_moteid3"];
 
 /// A process that is killed when this is dropped.
 struct Running(Child);
@@ -146,6 +142,14 @@ impl Site {
         let add = ["broadcast", "receivers", "add", "--out", "keys"];
         site.done(&[&add[..], &list, &MOTES.map(|(name, ..)| name)].concat());
         site.write(
+            "policy.toml",
+            "version = 1\n[[querier]]\nkey = \"keys/q.pub.pem\"\ntrusted = true\nepoch = \"1s\"\n",
+        );
+        let sign = ["sum", "policy", "sign", "policy.toml", "--roster", "roster.cbor"];
+        site.done(
+            &[&sign[..], &["--operator-key", "keys/op.key.pem", "--out", "policy.cbor"]].concat(),
+        );
+        site.write(
             "tree.toml",
             "[gateways]\nroot = \"querier\"\n[devices]\nmote1 = \"root\"\nmote2 = \"root\"\n",
         );
@@ -169,7 +173,7 @@ impl Site {
                     "device = \"{name}\"\nkey = \"keys/{name}.key.pem\"\nroster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n\
                      link_secret = \"keys/{name}.link.key\"\nscheme = \"star\"\ncolumns = {COLUMNS}\n\
                      [recording]\nfirst = {first}\ncount = {READINGS}\nstart = \"2010-05-09T09:55:00Z\"\nevery = \"5s\"\ninterval = \"40ms\"\n\
-                     [sum]\nkey = \"sumkeys/{name}.sum.key\"\nlink_secret = \"keys/{name}.sum-link.key\"\n\
+                     [sum]\nkey = \"sumkeys/{name}.sum.key\"\nlink_secret = \"keys/{name}.sum-link.key\"\npolicy = \"policy.cbor\"\n\
                      [broadcast]\nbase = \"keys/base.pub.pem\"\nreceiver_key = \"keys/{name}.receiver.key\"\n"
                 ),
             );

@@ -2,7 +2,8 @@
 
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{
-    Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, ReplayedWindow, SharedKey,
+    Audience, MASKS, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, ReplayedWindow,
+    SharedKey,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
@@ -24,6 +25,7 @@ fn provisioning<'a>(
     algorithm: Algorithm,
     has_sums: bool,
     has_audience: bool,
+    policy: (usize, Option<&'a [u8]>),
 ) -> Provisioning<'a> {
     let (device, group) = (DeviceId([1; 8]), GroupId([2; 8]));
     let membership = Membership {
@@ -33,6 +35,9 @@ fn provisioning<'a>(
         secret: Zeroizing::new(std::array::from_fn(|at| 100 + at as u8)),
         querier: public(4),
         link_secret: Zeroizing::new([5; 32]),
+        masks: (policy.0 == 2).then(|| Zeroizing::new([18; MASKS])),
+        needs_policy: policy.0 > 0,
+        policy: policy.1,
     };
     Provisioning {
         device,
@@ -82,10 +87,12 @@ proptest! {
         p256: bool,
         has_sums: bool,
         has_audience: bool,
+        masks in 0..3_usize,
+        policy in prop::option::of(prop::collection::vec(any::<u8>(), 0..300)),
         behind in prop::collection::vec(any::<u8>(), 0..50),
     ) {
         let algorithm = if p256 { Algorithm::Esp256 } else { Algorithm::Ed25519 };
-        let contents = provisioning(&schema, algorithm, has_sums, has_audience);
+        let contents = provisioning(&schema, algorithm, has_sums, has_audience, (masks, policy.as_deref()));
         let written = blob(&contents);
         let flash = [&written[..], &behind].concat();
         let read = Provisioning::decode(&flash).unwrap();
@@ -94,7 +101,9 @@ proptest! {
         prop_assert_eq!((read.levels, read.epoch_ms, read.epochs, read.scheme), (contents.levels, contents.epoch_ms, contents.epochs, contents.scheme));
         prop_assert_eq!((read.schema, read.window, read.signer.public()), (contents.schema, contents.window, contents.signer.public()));
         prop_assert_eq!((&*read.salt_key, &*read.link_secret), (&*contents.salt_key, &*contents.link_secret));
-        prop_assert_eq!(read.sums.is_some(), has_sums);
+        let sums = read.sums.as_ref().map(|of| (of.needs_policy, of.masks.as_deref().copied(), of.policy));
+        let expected = (masks > 0, (masks == 2).then_some([18; MASKS]), policy.as_deref());
+        prop_assert_eq!(sums, has_sums.then_some(expected));
         prop_assert_eq!(read.audience.is_some(), has_audience);
         let shared = read.audience.and_then(|audience| audience.shared);
         let shared = shared.map(|of| (of.sender, of.position, *of.key));
@@ -105,7 +114,8 @@ proptest! {
 
 #[test]
 fn rejects_a_blob_with_any_bit_changed_or_any_truncation() {
-    let whole = blob(&provisioning(b"schema", Algorithm::Ed25519, true, true));
+    let whole =
+        blob(&provisioning(b"schema", Algorithm::Ed25519, true, true, (2, Some(b"policy"))));
     for bit in 0..whole.len() * 8 {
         let mut changed = whole.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
@@ -121,19 +131,19 @@ fn distinguishes_unwritten_flash_from_damage() {
     for blank in [&[][..], &[0; 4096], &[0xff; 4096]] {
         assert!(matches!(Provisioning::decode(blank), Err(ProvisionError::NotProvisioned)));
     }
-    let mut whole = blob(&provisioning(b"schema", Algorithm::Ed25519, false, false));
+    let mut whole = blob(&provisioning(b"schema", Algorithm::Ed25519, false, false, (0, None)));
     *whole.last_mut().unwrap() ^= 1;
     assert!(matches!(Provisioning::decode(&whole), Err(ProvisionError::Damaged)));
 }
 
 #[test]
 fn debug_prints_no_secrets() {
-    let contents = provisioning(b"schema", Algorithm::Ed25519, true, true);
+    let contents = provisioning(b"schema", Algorithm::Ed25519, true, true, (2, Some(b"policy")));
     let text =
         format!("{contents:?} {:?} {:?} {:?}", contents.sums, contents.audience, contents.signer);
     for secret in [
         "9, 9, 9", "10, 10", "11, 11", "5, 5, 5", "100, 101", "0909", "0a0a", "0b0b", "0505",
-        "6465", "17, 17", "1111",
+        "6465", "17, 17", "1111", "18, 18", "1212",
     ] {
         assert!(!text.contains(secret), "{secret} in {text}");
     }

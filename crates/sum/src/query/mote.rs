@@ -178,9 +178,7 @@ impl Bound<'_, '_> {
         if self.plan.has_noise() {
             return Err(ContributionError::NoiseMissing);
         }
-        self.write(record, slots, |plan, _, field, reading| {
-            u64::from(reading.is_some_and(|reading| reading.counts_in(plan, field)))
-        })
+        self.write(record, slots, None)
     }
 
     /// Writes the contribution of a source to a query with noise. Every source adds its share of
@@ -194,28 +192,16 @@ impl Bound<'_, '_> {
         noise: &Noise<'_>,
         slots: &mut [u128],
     ) -> Result<usize, ContributionError> {
-        self.write(record, slots, |plan, number, field, reading| {
-            let random = noise.random(number);
-            let value = match (reading, field) {
-                (Some(reading), Counted::Steps(at)) => {
-                    let (low, high) = plan.column(at).range.unwrap_or_default();
-                    random.rounded(reading.numerator(at) - i128::from(low), low.abs_diff(high))
-                }
-                _ => u64::from(reading.is_some_and(|reading| reading.counts_in(plan, field))),
-            };
-            // The noise is not below the negative bound, so that the sum is not negative.
-            let noise = plan.noise_terms(field, noise.ring).draw(&random);
-            value.saturating_add(noise)
-        })
+        self.write(record, slots, Some(noise))
     }
 
-    /// Writes the contribution to each slot. `field` returns the number of a field for a reading
-    /// that counts in the field's group.
+    /// Writes the contribution to each slot.
+    #[inline(never)]
     fn write(
         &self,
         record: Option<&[u8]>,
         slots: &mut [u128],
-        mut field: impl FnMut(&Plan<'_>, u32, Counted, Option<&Reading>) -> u64,
+        noise: Option<&Noise<'_>>,
     ) -> Result<usize, ContributionError> {
         let plan = self.plan;
         let reading = match record {
@@ -246,7 +232,10 @@ impl Bound<'_, '_> {
                     for (place, (number, (group, kind))) in
                         (0..).zip(fields.take(plan.fields_in_slot()))
                     {
-                        let value = field(plan, number, kind, counted_in(group));
+                        let value = match (noise, counted_in(group)) {
+                            (Some(noise), found) => noisy(plan, (number, kind), found, noise),
+                            (None, found) => counted_once(plan, kind, found),
+                        };
                         total += u128::from(value) << (place * u32::from(plan.counter_bits));
                     }
                     total
@@ -288,4 +277,31 @@ impl Bound<'_, '_> {
         let raw = field.raw(record).map_err(|_| ContributionError::RecordTooShort)?;
         Ok(raw + i128::from(field.offset))
     }
+}
+
+/// Returns 1 if a reading counts in a field, and otherwise 0.
+fn counted_once(plan: &Plan<'_>, field: Counted, reading: Option<&Reading>) -> u64 {
+    u64::from(reading.is_some_and(|reading| reading.counts_in(plan, field)))
+}
+
+/// Returns the number of a field for a reading that counts in the field's group, with noise.
+// Not inlined, because it is large.
+#[inline(never)]
+fn noisy(
+    plan: &Plan<'_>,
+    (number, field): (u32, Counted),
+    reading: Option<&Reading>,
+    noise: &Noise<'_>,
+) -> u64 {
+    let random = noise.random(number);
+    let value = match (reading, field) {
+        (Some(reading), Counted::Steps(at)) => {
+            let (low, high) = plan.column(at).range.unwrap_or_default();
+            random.rounded(reading.numerator(at) - i128::from(low), low.abs_diff(high))
+        }
+        _ => counted_once(plan, field, reading),
+    };
+    // The noise is not below the negative bound, so that the sum is not negative.
+    let noise = plan.noise_terms(field, noise.ring).draw(&random);
+    value.saturating_add(noise)
 }

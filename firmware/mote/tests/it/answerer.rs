@@ -18,19 +18,19 @@ use moteseal_sum::sies::{Master, SourceSecret};
 use moteseal_sum::wire::SumUplink;
 use zeroize::Zeroizing;
 
-const DEVICE: DeviceId = DeviceId([7; 8]);
-const GROUP: GroupId = GroupId([2; 8]);
-const ROSTER: Digest = Digest([6; 32]);
-const EPOCH_MS: u64 = 1000;
+pub(crate) const DEVICE: DeviceId = DeviceId([7; 8]);
+pub(crate) const GROUP: GroupId = GroupId([2; 8]);
+pub(crate) const ROSTER: Digest = Digest([6; 32]);
+pub(crate) const EPOCH_MS: u64 = 1000;
 /// The epoch in which the query schedule was signed.
 const SIGNED: u64 = 5_000;
 const UNTIL: u64 = 9_000;
 
-fn key(byte: u8) -> SecretKey {
+pub(crate) fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-fn provisioning(schema: &[u8]) -> Provisioning<'_> {
+pub(crate) fn provisioning(schema: &[u8]) -> Provisioning<'_> {
     let sums = Membership {
         roster: ROSTER,
         key_group: 4,
@@ -38,6 +38,9 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
         secret: Master::new([3; 32]).source(GROUP, DEVICE, 2).to_bytes(),
         querier: key(4).public(),
         link_secret: Zeroizing::new([5; 32]),
+        masks: None,
+        needs_policy: false,
+        policy: None,
     };
     Provisioning {
         device: DEVICE,

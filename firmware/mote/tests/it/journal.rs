@@ -11,12 +11,14 @@ use moteseal_mote::durable::{Durable, Memory, Settings};
 use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::journal::JournalError;
 use moteseal_seal::{Answers, Position};
+use moteseal_sum::policy::Ledger;
 use moteseal_sum::query::QueryId;
 
 const DEVICE: DeviceId = DeviceId([7; 8]);
 const CERTIFICATE: Digest = Digest([8; 32]);
 const SETTINGS: Settings = Settings { interval_ms: 1000, led: false, scheme: Scheme::Star };
-const QUERIES: u8 = 3;
+// More queries than the epoch guard remembers.
+const QUERIES: u8 = 10;
 const KEYS: u8 = 3;
 
 fn open<F: Flash>(flash: F) -> Result<Durable<F>, JournalError> {
@@ -37,6 +39,8 @@ struct View {
     floors: Vec<Option<ChainNumber>>,
     revoked: Revoked,
     settings: Settings,
+    policy: Option<Vec<u8>>,
+    spent: Option<Ledger>,
 }
 
 fn view(memory: &Memory) -> View {
@@ -54,6 +58,8 @@ fn view(memory: &Memory) -> View {
         floors: (0..KEYS).map(|key| memory.floor(KeyId([key; 8]))).collect(),
         revoked: *memory.revoked(),
         settings: memory.settings(),
+        policy: memory.policy().map(<[u8]>::to_vec),
+        spent: memory.ledger(),
     }
 }
 
@@ -71,6 +77,8 @@ enum Step {
     Revoke(u64),
     Set(u32),
     Sense(u32),
+    Policy(Vec<u8>),
+    Charge(u64),
     Reboot,
 }
 
@@ -85,10 +93,12 @@ fn step(chance: &mut Chance, time: u64) -> Step {
         10 => Step::GiveUp,
         11 | 12 => Step::Answer(chance.below(QUERIES.into()) as u8, time + chance.below(3)),
         13 => Step::QuerySchedule(time),
-        14 => match chance.below(4) {
+        14 => match chance.below(6) {
             0 => Step::Raise(chance.below(KEYS.into()) as u8, time),
             1 => Step::Revoke(time),
             2 => Step::Sense(time as u32 / 16),
+            3 => Step::Policy(vec![time as u8; 1 + chance.below(512) as usize]),
+            4 => Step::Charge(time),
             _ => Step::Set(time as u32),
         },
         _ => Step::Reboot,
@@ -122,10 +132,16 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
             }
         }
         Step::Answer(query, epoch) => {
-            durable.answer(QueryId([*query; 16]), 1000, *epoch).map(|_| ())
+            // Some queries have ended, so that the guard forgets them first.
+            let is_running = |known: QueryId| known.0[0] % 2 == 0;
+            durable.answer(QueryId([*query; 16]), 1000, *epoch, is_running).map(|_| ())
         }
         Step::QuerySchedule(number) => {
             durable.accept_schedule(*number, Digest([*number as u8; 32]))
+        }
+        Step::Policy(payload) => durable.accept_policy(payload),
+        Step::Charge(day) => {
+            durable.charge(*day * 86_400_000, 5, 1000).map(|charged| charged.unwrap())
         }
         Step::Sense(first) => durable.sense_from(*first, 7),
         Step::Raise(key, number) => durable

@@ -8,6 +8,7 @@ mod durable;
 mod faulty_flash;
 mod journal;
 mod listener;
+mod policies;
 mod rollback;
 mod signed_time;
 mod updates;

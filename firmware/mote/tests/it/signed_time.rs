@@ -47,6 +47,9 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
         secret: Master::new([3; 32]).source(of.group, DEVICE, 2).to_bytes(),
         querier: key(4).public(),
         link_secret: Zeroizing::new([5; 32]),
+        masks: None,
+        needs_policy: false,
+        policy: None,
     };
     let window = ReplayedWindow { count: READINGS, every_ms: 200, interval_ms: 200, ..of.window };
     Provisioning { sums: Some(sums), window, ..of }

@@ -223,9 +223,6 @@ fn membership<'a>(reader: &mut Reader<'a>) -> Result<Option<Membership<'a>>, Pro
             *<&[u8; MASKS]>::try_from(bytes).map_err(|_| DecodeError::UnexpectedType)?,
         )),
     };
-    if policy.is_some_and(|payload: &[u8]| payload.len() > MAX_POLICY_PAYLOAD) {
-        return Err(DecodeError::FieldOutOfRange.into());
-    }
     let secret = keys;
     Ok(Some(Membership {
         roster,
@@ -304,7 +301,10 @@ impl<'a> Provisioning<'a> {
         let fits = (1..=MAX_LEVELS).contains(&usize::from(levels))
             && epoch_ms > 0
             && window.every_ms > 0
-            && sums.as_ref().is_none_or(|sums| sums.key_group > 0);
+            && sums.as_ref().is_none_or(|sums| {
+                let length = sums.policy.map_or(0, <[u8]>::len);
+                sums.key_group > 0 && length <= MAX_POLICY_PAYLOAD
+            });
         if !fits || !reader.rest().is_empty() {
             return Err(DecodeError::FieldOutOfRange.into());
         }

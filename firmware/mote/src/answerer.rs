@@ -19,7 +19,7 @@ use moteseal_sum::sies::{
 };
 use moteseal_sum::wire::{REFUSE_AGAIN_MS, Refusal, close_share};
 
-use crate::durable::{AnswerRefused, Durable};
+use crate::durable::Durable;
 use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, OnNotice};
@@ -39,6 +39,9 @@ const WITHIN: u64 = 10;
 /// The minimum and the maximum of the time within which an answer is sent, in milliseconds. They
 /// apply to epochs of any length.
 const WITHIN_MS: (u64, u64) = (250, 1000);
+/// The maximum number of steps of the computation of noise for each millisecond of the time within which
+/// an answer is sent. A processor with 25 MHz needs about that long.
+const NOISE_STEPS_PER_MS: u64 = 30;
 
 /// The newest reading in one epoch of a query.
 #[derive(Clone, Copy)]
@@ -89,6 +92,10 @@ pub struct Answerer<'p> {
     link: LinkKey,
     running: [Option<Running>; QUERIES],
     refused: [Option<Refused>; QUERIES],
+    /// Whether the policy of the provisioning blob was taken.
+    has_started: bool,
+    /// Whether the image of the firmware is on trial.
+    is_on_trial: bool,
 }
 
 /// The result of an attempt to answer: the length of the frame, the reason why there is none, or
@@ -109,20 +116,29 @@ impl<'p> Answerer<'p> {
             link: LinkKey::new(&membership.link_secret),
             running: [const { None }; QUERIES],
             refused: [const { None }; QUERIES],
+            has_started: false,
+            is_on_trial: false,
         }
     }
 
     /// Takes the policy of the provisioning blob, if it is newer than the one that the journal holds.
-    /// Call this before any other method.
+    /// Call this before any other method, and again when the trial of the firmware's image is over: until
+    /// then, the journal must have no records that the image before it cannot read.
     ///
     /// # Errors
     /// [`JournalError`]: the mote must not answer anything.
     #[inline(never)]
     pub fn start<F: Flash>(
         &mut self,
+        is_on_trial: bool,
         durable: &mut Durable<F>,
         notify: &mut OnNotice<'_>,
     ) -> Result<(), JournalError> {
+        self.is_on_trial = is_on_trial;
+        if self.is_on_trial || self.has_started {
+            return Ok(());
+        }
+        self.has_started = true;
         let Some(payload) = self.membership.policy else { return Ok(()) };
         let before = durable.memory().policy();
         if before == Some(payload) {
@@ -291,6 +307,7 @@ impl<'p> Answerer<'p> {
         durable: &mut Durable<F>,
         notify: &mut OnNotice<'_>,
     ) -> Result<Option<usize>, JournalError> {
+        let is_on_trial = self.is_on_trial;
         let ids = self.running.each_ref().map(|place| place.as_ref().map(|running| running.id));
         for running in self.running.iter_mut().flatten() {
             let Some(epoch) =
@@ -307,7 +324,8 @@ impl<'p> Answerer<'p> {
                     self.provisioning,
                     self.membership,
                     &self.link,
-                    (running, &ids),
+                    // While the image is on trial, no query is forgotten in place of another one.
+                    (running, &|id| is_on_trial || ids.contains(&Some(id))),
                     epoch,
                     out,
                     durable,
@@ -415,6 +433,11 @@ fn start(
     plan.check_capacity(sources).map_err(|_| "CapacityExceeded")?;
     let schema = Schema::decode(provisioning.schema).map_err(|error| error.name())?;
     plan.bind(&schema).map_err(|_| "UnknownColumn")?;
+    let epoch_ms = u64::from(plan.epoch_ms());
+    // The mote does nothing else while it computes noise.
+    if plan.noise_steps() > within(epoch_ms).saturating_mul(NOISE_STEPS_PER_MS) {
+        return Err("NoiseTooLong");
+    }
     let policy = policy.map(Policy::decode).transpose().map_err(|error| error.name())?;
     let masks = masks(membership);
     let ring = masks.as_ref().map(|(_, ring)| ring.sources);
@@ -430,7 +453,6 @@ fn start(
         None if permission.is_masked() => return Err(NotPermitted::NoMasks.name()),
         None => None,
     };
-    let epoch_ms = u64::from(plan.epoch_ms());
     let mut kept = [0; PLAN];
     kept.get_mut(..posed.plan.len()).ok_or("PlanTooLong")?.copy_from_slice(posed.plan);
     let epoch_ms = epoch_ms.max(1);
@@ -458,7 +480,7 @@ fn respond<F: Flash>(
     provisioning: &Provisioning<'_>,
     membership: &Membership<'_>,
     link: &LinkKey,
-    (running, ids): (&Running, &[Option<QueryId>]),
+    (running, is_running): (&Running, &dyn Fn(QueryId) -> bool),
     epoch: u64,
     out: &mut [u8],
     durable: &mut Durable<F>,
@@ -479,6 +501,15 @@ fn respond<F: Flash>(
     let (Ok(schema), Ok(plan)) = (Schema::decode(provisioning.schema), Plan::decode(plan)) else {
         return Ok(Answer::Nothing);
     };
+    let at = (running.epoch_ms, epoch);
+    let charge = match running.permission {
+        Permission::Noisy { budget: Some(budget) } => Some((plan.epsilon(), budget)),
+        _ => None,
+    };
+    // Refuse before the noise is computed, and before the budget is charged.
+    if let Err(error) = durable.check_answer(running.id, at, is_running, charge) {
+        return Ok(Answer::Refused(error.name()));
+    }
     let noise = match (running.permission, &running.mask) {
         (Permission::Noisy { .. }, Some((key, ring))) => Some(key.noise(epoch, *ring)),
         _ => None,
@@ -494,17 +525,14 @@ fn respond<F: Flash>(
         Ok(slots) => slots,
         Err(why) => return Ok(Answer::Refused(why)),
     };
-    if let Permission::Noisy { budget: Some(budget) } = running.permission {
-        let start_ms = epoch.saturating_mul(running.epoch_ms);
-        if let Err(error) = durable.charge(start_ms, plan.epsilon(), budget)? {
-            return Ok(Answer::Refused(error.name()));
-        }
+    if let Some((epsilon, budget)) = charge
+        && let Err(error) = durable.charge(at, epsilon, budget)?
+    {
+        return Ok(Answer::Refused(error.name()));
     }
-    let is_running = |id| ids.contains(&Some(id));
-    let mut permit = match durable.answer(running.id, running.epoch_ms, epoch, is_running)? {
+    let mut permit = match durable.answer(running.id, at, is_running)? {
         Ok(permit) => permit,
-        Err(AnswerRefused::Guard(error)) => return Ok(Answer::Refused(error.name())),
-        Err(AnswerRefused::Full) => return Ok(Answer::Refused("AnswersFull")),
+        Err(error) => return Ok(Answer::Refused(error.name())),
     };
     let mut psrs = [Psr::ZERO; MAX_SLOTS];
     for ((slot, value), psr) in (0..).map(Slot).zip(values.iter().take(slots)).zip(&mut psrs) {

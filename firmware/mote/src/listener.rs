@@ -422,6 +422,12 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
         Ok(())
     }
 
+    /// Returns whether the image of the firmware that runs is on trial.
+    #[must_use]
+    pub fn is_on_trial(&self) -> bool {
+        self.updates.as_deref().is_some_and(Updates::is_on_trial)
+    }
+
     /// Takes the receipt of the command that has installed the image that runs.
     #[inline(never)]
     fn owe_receipt(&mut self, now_ms: Option<u64>, state: &FirmwareState) {

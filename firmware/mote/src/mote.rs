@@ -172,11 +172,17 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         self.due_ms = now_ms;
         self.readings.resume(self.place);
         notify(Notice::Started(self.boots()));
-        if let Some(answerer) = &mut self.answerer {
-            answerer.start(self.durable, notify)?;
-        }
         if let Some(listener) = &mut self.listener {
             listener.start(now_ms, self.durable, notify)?;
+        }
+        self.take_policy(notify)
+    }
+
+    /// Takes the policy of the provisioning blob, unless the image of the firmware is on trial.
+    fn take_policy(&mut self, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
+        let is_on_trial = self.listener.as_ref().is_some_and(Listener::is_on_trial);
+        if let Some(answerer) = &mut self.answerer {
+            answerer.start(is_on_trial, self.durable, notify)?;
         }
         Ok(())
     }
@@ -287,6 +293,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         if let Some(listener) = &mut self.listener {
             listener.supervise(now_ms, self.session.has_begun(), self.durable, notify)?;
         }
+        self.take_policy(notify)?;
         if self.awaits_acknowledgement() && self.retry.is_due(now_ms) {
             self.session.timeout(outstanding(&mut self.open, self.durable));
         }

@@ -81,6 +81,13 @@ impl<'p, F: Flash> Updates<'p, F> {
         self.tell(UpdateReport::Refused(version, error), notify);
     }
 
+    /// Returns whether the image that runs is on trial. The mote may fall back to the image before it, so
+    /// the journal must not have records that only the new image can read.
+    #[must_use]
+    pub const fn is_on_trial(&self) -> bool {
+        self.trial_ends.is_some()
+    }
+
     /// Begins the trial of a new image, or completes what the last start has begun.
     ///
     /// # Errors

@@ -127,6 +127,16 @@ fn rejects_a_blob_with_any_bit_changed_or_any_truncation() {
 }
 
 #[test]
+fn rejects_a_policy_that_is_too_long_for_a_mote() {
+    for (length, is_accepted) in [(512, true), (513, false)] {
+        let policy = vec![7; length];
+        let contents = provisioning(b"schema", Algorithm::Ed25519, true, true, (1, Some(&policy)));
+        let blob = blob(&contents);
+        assert_eq!(Provisioning::decode(&blob).is_ok(), is_accepted, "{length} bytes");
+    }
+}
+
+#[test]
 fn distinguishes_unwritten_flash_from_damage() {
     for blank in [&[][..], &[0; 4096], &[0xff; 4096]] {
         assert!(matches!(Provisioning::decode(blank), Err(ProvisionError::NotProvisioned)));

@@ -244,6 +244,13 @@ impl<'a> Plan<'a> {
         Terms::bound(self.epsilon, self.parts(), field.most()).unwrap_or_default()
     }
 
+    /// Returns the number of steps in which a source computes its noise of an epoch; 0 without noise. A
+    /// step takes a microcontroller some hundred cycles.
+    #[must_use]
+    pub fn noise_steps(&self) -> u64 {
+        self.fields().map(|(_, field)| u64::from(self.noise_bound(field))).sum()
+    }
+
     /// Returns the distribution of the noise of a source in a field, if the source's key group has
     /// `ring` sources.
     pub(super) fn noise_terms(&self, field: Field, ring: u32) -> Terms {

@@ -19,6 +19,20 @@ pub enum AnswerRefused {
     Guard(GuardError),
     /// There are too many answers that no seal states yet.
     Full,
+    /// The budget of the day is spent.
+    Budget(NotPermitted),
+}
+
+impl AnswerRefused {
+    /// Returns the error's stable name (spec/errors.md).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Guard(error) => error.name(),
+            Self::Full => "AnswersFull",
+            Self::Budget(error) => error.name(),
+        }
+    }
 }
 
 /// Adds an answer, unless this needs a new run and the unreserved half of the runs is full. Returns
@@ -43,28 +57,72 @@ pub(super) fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
     }
 }
 
+/// Returns the start of an epoch in Unix milliseconds.
+const fn start_of((duration_ms, epoch): (u64, u64)) -> u64 {
+    epoch.saturating_mul(duration_ms)
+}
+
 impl<F: Flash> Durable<F> {
-    /// Charges an answer with noise to the budget (spec/policy.md, section 4). `start_ms` is the start
-    /// of its epoch in Unix milliseconds. The method returns only after the charge is durable.
+    /// Checks whether [`charge`](Self::charge) and [`answer`](Self::answer) would permit an answer.
+    /// `charge` is its epsilon and the budget, if it costs any.
+    ///
+    /// # Errors
+    /// [`AnswerRefused`].
+    pub fn check_answer(
+        &self,
+        query: QueryId,
+        at: (u64, u64),
+        is_running: &dyn Fn(QueryId) -> bool,
+        charge: Option<(u32, u32)>,
+    ) -> Result<(), AnswerRefused> {
+        self.permitted(query, at, is_running)?;
+        let Some((epsilon, budget)) = charge else { return Ok(()) };
+        let mut ledger = self.memory.ledger.unwrap_or_default();
+        ledger.charge(start_of(at), epsilon, budget).map_err(AnswerRefused::Budget)
+    }
+
+    /// Returns the permit of an answer, and the query that the guard forgets for it.
+    fn permitted(
+        &self,
+        query: QueryId,
+        at: (u64, u64),
+        is_running: &dyn Fn(QueryId) -> bool,
+    ) -> Result<(Permit, Option<QueryId>), AnswerRefused> {
+        // A copy of the guard; the guard itself changes when the record is applied.
+        let mut guard = self.memory.guard.clone();
+        let guard = guard.get_or_insert_with(|| EpochGuard::starting_at(start_of(at)));
+        let ended = guard.to_forget(query, is_running);
+        ended.into_iter().for_each(|ended| guard.forget(ended));
+        let permit = guard.advance(query, at.0, at.1).map_err(AnswerRefused::Guard)?;
+        if add_answer(&mut { self.memory.unstated }, query, at.1) {
+            Ok((permit, ended))
+        } else {
+            Err(AnswerRefused::Full)
+        }
+    }
+
+    /// Charges an answer with noise to the budget (spec/policy.md, section 4). `at` is the length of the
+    /// query's epochs in milliseconds, and the epoch. The method returns only after the charge is
+    /// durable.
     ///
     /// # Errors
     /// `BudgetSpent` in the inner result, [`JournalError`] in the outer one. In both cases the mote
     /// must send nothing for this epoch.
     pub fn charge(
         &mut self,
-        start_ms: u64,
+        at: (u64, u64),
         epsilon: u32,
         budget: u32,
     ) -> Result<Result<(), NotPermitted>, JournalError> {
         let mut ledger = self.memory.ledger.unwrap_or_default();
-        if let Err(error) = ledger.charge(start_ms, epsilon, budget) {
+        if let Err(error) = ledger.charge(start_of(at), epsilon, budget) {
             return Ok(Err(error));
         }
         self.record(LEDGER, Content::new().put(&ledger.encode())?).map(Ok)
     }
 
-    /// Permits one answer to an epoch of a query. `running` returns whether the mote answers a query;
-    /// none of these is forgotten. The method returns only after the permit is durable, so that the
+    /// Permits one answer to an epoch of a query. `at` is the length of the query's epochs in milliseconds,
+    /// and the epoch. `is_running` returns whether the mote answers a query; none of these is forgotten. The method returns only after the permit is durable, so that the
     /// mote never encrypts twice for one epoch. If the journal has no guard yet, the guard permits only
     /// epochs from this one on.
     ///
@@ -74,27 +132,19 @@ impl<F: Flash> Durable<F> {
     pub fn answer(
         &mut self,
         query: QueryId,
-        duration_ms: u64,
-        epoch: u64,
-        is_running: impl Fn(QueryId) -> bool,
+        at: (u64, u64),
+        is_running: &dyn Fn(QueryId) -> bool,
     ) -> Result<Result<Permit, AnswerRefused>, JournalError> {
-        let new = || EpochGuard::starting_at(epoch.saturating_mul(duration_ms));
-        // Only check the epoch, with a copy of the guard.
-        let mut guard = self.memory.guard.clone().unwrap_or_else(new);
-        let ended = guard.to_forget(query, is_running);
-        ended.into_iter().for_each(|ended| guard.forget(ended));
-        let permit = match guard.advance(query, duration_ms, epoch) {
-            Ok(permit) => permit,
-            Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
+        let (permit, ended) = match self.permitted(query, at, is_running) {
+            Ok(permitted) => permitted,
+            Err(refused) => return Ok(Err(refused)),
         };
-        if !add_answer(&mut { self.memory.unstated }, query, epoch) {
-            return Ok(Err(AnswerRefused::Full));
-        }
         if self.memory.guard.is_none() {
-            self.record(GUARD, Content::new().put(&new().encode())?)?;
+            let new = EpochGuard::starting_at(start_of(at));
+            self.record(GUARD, Content::new().put(&new.encode())?)?;
         }
         let mut content = Content::new();
-        content.put(&query.0)?.put(&duration_ms.to_be_bytes())?.put(&epoch.to_be_bytes())?;
+        content.put(&query.0)?.put(&at.0.to_be_bytes())?.put(&at.1.to_be_bytes())?;
         if let Some(ended) = ended {
             content.put(&ended.0)?;
         }

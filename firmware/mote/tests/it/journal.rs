@@ -98,7 +98,8 @@ fn step(chance: &mut Chance, time: u64) -> Step {
             1 => Step::Revoke(time),
             2 => Step::Sense(time as u32 / 16),
             3 => Step::Policy(vec![time as u8; 1 + chance.below(512) as usize]),
-            4 => Step::Charge(time),
+            // Several charges fall on the same day.
+            4 => Step::Charge(time / 100),
             _ => Step::Set(time as u32),
         },
         _ => Step::Reboot,
@@ -134,14 +135,14 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
         Step::Answer(query, epoch) => {
             // Some queries have ended, so that the guard forgets them first.
             let is_running = |known: QueryId| known.0[0] % 2 == 0;
-            durable.answer(QueryId([*query; 16]), 1000, *epoch, is_running).map(|_| ())
+            durable.answer(QueryId([*query; 16]), (1000, *epoch), &is_running).map(|_| ())
         }
         Step::QuerySchedule(number) => {
             durable.accept_schedule(*number, Digest([*number as u8; 32]))
         }
         Step::Policy(payload) => durable.accept_policy(payload),
         Step::Charge(day) => {
-            durable.charge(*day * 86_400_000, 5, 1000).map(|charged| charged.unwrap())
+            durable.charge((86_400_000, *day), 5, 1000).map(|charged| charged.unwrap())
         }
         Step::Sense(first) => durable.sense_from(*first, 7),
         Step::Raise(key, number) => durable

@@ -55,6 +55,7 @@ struct Mote {
     position: u32,
     masks: bool,
     policy: Option<Vec<u8>>,
+    is_on_trial: bool,
     flash: Simulated,
 }
 
@@ -68,7 +69,7 @@ enum Sent {
 
 impl Mote {
     fn new(position: u32, policy: Option<Vec<u8>>) -> Self {
-        Self { position, masks: true, policy, flash: Simulated::new() }
+        Self { position, masks: true, policy, is_on_trial: false, flash: Simulated::new() }
     }
 
     /// Starts the mote, and lets it answer the epochs `SIGNED + 1` to `SIGNED + epochs` of a query, with
@@ -115,7 +116,7 @@ impl Mote {
             }
         };
         let mut source = Answerer::new(&provisioning, membership);
-        source.start(&mut durable, notify).unwrap();
+        source.start(self.is_on_trial, &mut durable, notify).unwrap();
         let now = start * EPOCH_MS;
         source.stepped(None, Some(now));
         let announced = announced(query, start);
@@ -242,6 +243,8 @@ fn refuses_what_the_policy_does_not_permit_and_states_why() {
     let noisy = "SELECT SUM(reading) FROM sensors EPSILON 0.5 EPOCH DURATION 1s";
     let squares = "SELECT VARIANCE(reading) FROM sensors EPOCH DURATION 1s";
     let longer = "SELECT SUM(reading) FROM sensors EPOCH DURATION 2s";
+    // The mote would compute the noise for longer than the time in which it may answer.
+    let costly = "SELECT SUM(reading) FROM sensors EPSILON 0.1 EPOCH DURATION 1s";
     for (query, masks, has_policy, expected) in [
         (SUM, true, false, "PolicyMissing"),
         (SUM, false, true, "NoMasks"),
@@ -249,6 +252,7 @@ fn refuses_what_the_policy_does_not_permit_and_states_why() {
         (noisy, true, true, "BudgetTooSmall"),
         (squares, true, true, "GroupTooSmall"),
         (longer, true, true, "EpochNotPermitted"),
+        (costly, true, true, "NoiseTooLong"),
     ] {
         let mut mote = Mote::new(0, has_policy.then(|| policy(1, 400)));
         mote.masks = masks;
@@ -268,7 +272,7 @@ fn refuses_what_the_policy_does_not_permit_and_states_why() {
 fn noise_costs_a_budget_that_survives_restarts_and_ends_with_the_day() {
     let query = "SELECT COUNT(*) FROM sensors WHERE reading > 150 EPSILON 0.5 EPOCH DURATION 1s";
     let mut motes: Vec<_> = (0..MOTES).map(|at| Mote::new(at, Some(policy(1, 1500)))).collect();
-    let (mut shares, mut answered) = (Vec::new(), [0; 2]);
+    let mut shares = Vec::new();
     for mote in &mut motes {
         let reading = Some(100 * (mote.position + 1));
         let (first, _) = mote.run((query, SIGNED), 2, reading);
@@ -276,13 +280,11 @@ fn noise_costs_a_budget_that_survives_restarts_and_ends_with_the_day() {
         let (second, _) = mote.run((query, SIGNED + 4), 3, reading);
         let (tomorrow, _) = mote.run((query, SIGNED + DAY), 1, reading);
         let count = |sent: &[Sent]| sent.iter().filter(|of| matches!(of, Sent::Share(_))).count();
-        answered = [count(&first), count(&second)];
-        assert_eq!((answered, count(&tomorrow)), ([2, 1], 1));
+        assert_eq!([count(&first), count(&second), count(&tomorrow)], [2, 1, 1]);
         assert!(second.contains(&Sent::Refusal("BudgetSpent".to_owned())), "{second:?}");
         let Some(Sent::Share(share)) = first.into_iter().next() else { panic!() };
         shares.push((mote.position, share));
     }
-    assert_eq!(answered, [2, 1]);
     let shares: Vec<_> = shares.iter().map(|(at, share)| (*at, &share[..])).collect();
     assert_eq!(opened(query, SIGNED + 1, &shares[1..]), None);
     let totals = opened(query, SIGNED + 1, &shares).unwrap();
@@ -314,12 +316,31 @@ fn an_earlier_policy_does_not_replace_a_later_one() {
     let (sent, why) = mote.run((noisy, SIGNED + 10), 1, Some(7));
     assert_eq!(why, [] as [&str; 0]);
     assert!(matches!(sent[..], [Sent::Share(_)]), "{sent:?}");
-    // Bytes that are no policy change nothing, and permit nothing.
+    // Bytes that are no policy change nothing. Without another policy, nothing is permitted.
     mote.policy = Some(vec![0x80; 3]);
-    let (_, why) = mote.run((SUM, SIGNED + 20), 1, Some(7));
+    let (sent, why) = mote.run((SUM, SIGNED + 20), 1, Some(7));
     assert_eq!(why.len(), 1);
+    assert!(matches!(sent[..], [Sent::Share(_)]), "version 3 still permits it: {sent:?}");
     let mut new = Mote::new(0, Some(vec![0x80; 3]));
     let (sent, why) = new.run((SUM, SIGNED), 1, Some(7));
     assert_eq!(why[1..], ["PolicyMissing"]);
     assert_eq!(sent, [Sent::Refusal("PolicyMissing".to_owned())]);
+}
+
+/// The image before the one on trial may not be able to read the record of a policy.
+#[test]
+fn an_image_on_trial_stores_no_policy() {
+    let mut mote = Mote::new(0, Some(policy(1, 0)));
+    mote.is_on_trial = true;
+    let (sent, why) = mote.run((SUM, SIGNED), 1, Some(7));
+    assert_eq!(why, ["PolicyMissing"]);
+    assert_eq!(sent, [Sent::Refusal("PolicyMissing".to_owned())]);
+    mote.is_on_trial = false;
+    let (sent, why) = mote.run((SUM, SIGNED + 10), 1, Some(7));
+    assert_eq!(why, [] as [&str; 0]);
+    assert!(matches!(sent[..], [Sent::Share(_)]), "{sent:?}");
+    // From now on, the image before it can read the record, too.
+    mote.is_on_trial = true;
+    let (sent, _) = mote.run((SUM, SIGNED + 20), 1, Some(7));
+    assert!(matches!(sent[..], [Sent::Share(_)]), "{sent:?}");
 }

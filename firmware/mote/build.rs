@@ -1,7 +1,7 @@
-//! Passes the version of the firmware to the program, and writes the table of recorded readings: the readings of three TelosB motes from data/telosb, one
-//! mote after another. A reading has 4 bytes: humidity in hundredths of a percent, then temperature
-//! in hundredths of a degree Celsius, both 16 bits, big-endian. The table has all 13,873 readings,
-//! unaltered.
+//! Passes the version of the firmware to the program, and writes the table of recorded readings: the
+//! readings of three TelosB motes from data/telosb, one mote after another. A reading has 4 bytes:
+//! humidity in hundredths of a percent, then temperature in hundredths of a degree Celsius, both 16
+//! bits, big-endian. The table has all 13,873 readings of these motes, unaltered.
 
 use std::path::PathBuf;
 use std::{env, fs, io};

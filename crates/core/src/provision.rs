@@ -223,12 +223,11 @@ fn membership<'a>(reader: &mut Reader<'a>) -> Result<Option<Membership<'a>>, Pro
             *<&[u8; MASKS]>::try_from(bytes).map_err(|_| DecodeError::UnexpectedType)?,
         )),
     };
-    let secret = keys;
     Ok(Some(Membership {
         roster,
         key_group,
         position,
-        secret,
+        secret: keys,
         querier,
         link_secret,
         masks,

@@ -112,7 +112,6 @@ impl Terms {
 
     /// Returns the distribution for an epsilon in thousandths, which is shared by `parts` fields that
     /// a reading changes, each by at most `most`. `ring` is the number of sources in the key group.
-    #[inline(never)]
     pub(crate) fn new(epsilon: u32, parts: u32, most: u32, ring: u32) -> Self {
         let bound = Self::bound(epsilon, parts, most).unwrap_or(MAX_BOUND);
         // With fewer shares, a source adds more noise. `divided` needs this limit.
@@ -133,7 +132,6 @@ impl Terms {
     /// Returns the numbers with a negative binomial distribution that belong to uniform numbers: the
     /// number of values whose cumulative probability is not above it. The probability of `x + 1` is
     /// that of `x` times `alpha * (x + 1/shares) / (x + 1)`.
-    #[inline(never)]
     fn numbers(&self, uniform: [u128; 2]) -> [u64; 2] {
         let (mut probability, mut cumulative, mut numbers) = (self.zero, 0, [0; 2]);
         for x in 0..self.bound {
@@ -161,7 +159,6 @@ impl Terms {
 
 /// Divides by a number below 2^32, digit by digit: microcontrollers take very long to divide by a
 /// number of 128 bits.
-#[inline(never)]
 fn divided(value: u128, by: u64) -> u128 {
     let (mut quotient, mut rest) = (0, 0);
     for shift in [96, 64, 32, 0] {

@@ -16,6 +16,7 @@
 use core::fmt;
 use core::ops::Range;
 use moteseal_core::named_errors;
+use moteseal_core::provision::MASKS;
 
 use crypto_bigint::U256;
 use hmac::{Hmac, KeyInit, Mac};
@@ -287,6 +288,25 @@ impl MaskSecret {
         bytes[32..64].copy_from_slice(&self.previous);
         bytes[64..].copy_from_slice(&self.noise);
         bytes
+    }
+
+    /// Returns the secrets and the ring as bytes, as in a mote's provisioning blob: those of
+    /// [`to_bytes`](Self::to_bytes), then those of [`MaskRing::to_bytes`].
+    #[must_use]
+    pub fn to_bytes_with(&self, ring: &MaskRing) -> Zeroizing<[u8; MASKS]> {
+        let mut bytes = Zeroizing::new([0; MASKS]);
+        bytes[..MASK_SECRET].copy_from_slice(&*self.to_bytes());
+        bytes[MASK_SECRET..].copy_from_slice(&ring.to_bytes());
+        bytes
+    }
+
+    /// Reads the bytes that [`to_bytes_with`](Self::to_bytes_with) returned.
+    #[must_use]
+    pub fn from_bytes_with_ring(bytes: &[u8; MASKS]) -> (Self, MaskRing) {
+        let (mut secret, mut ring) = (Zeroizing::new([0; MASK_SECRET]), [0; MASK_RING]);
+        secret.copy_from_slice(&bytes[..MASK_SECRET]);
+        ring.copy_from_slice(&bytes[MASK_SECRET..]);
+        (Self::from_bytes(&secret), MaskRing::from_bytes(&ring))
     }
 
     /// Derives the secrets for the query with the digest [`QueryId::whole`]. Callers should keep them

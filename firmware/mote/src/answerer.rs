@@ -14,9 +14,7 @@ use moteseal_core::schema::Schema;
 use moteseal_sum::policy::{NotPermitted, Permission, Policy, permit};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, Posed, QuerySchedule};
-use moteseal_sum::sies::{
-    MASK_SECRET, MaskKey, MaskRing, MaskSecret, Psr, Slot, SourceKey, SourceSecret,
-};
+use moteseal_sum::sies::{MaskKey, MaskSecret, Psr, Slot, SourceKey, SourceSecret};
 use moteseal_sum::wire::{REFUSE_AGAIN_MS, Refusal, close_share};
 
 use crate::durable::Durable;
@@ -93,7 +91,7 @@ pub struct Answerer<'p> {
     running: [Option<Running>; QUERIES],
     refused: [Option<Refused>; QUERIES],
     /// Whether the policy of the provisioning blob was taken.
-    has_started: bool,
+    is_policy_taken: bool,
     /// Whether the image of the firmware is on trial.
     is_on_trial: bool,
 }
@@ -116,29 +114,30 @@ impl<'p> Answerer<'p> {
             link: LinkKey::new(&membership.link_secret),
             running: [const { None }; QUERIES],
             refused: [const { None }; QUERIES],
-            has_started: false,
+            is_policy_taken: false,
             is_on_trial: false,
         }
     }
 
     /// Takes the policy of the provisioning blob, if it is newer than the one that the journal holds.
-    /// Call this before any other method, and again when the trial of the firmware's image is over: until
-    /// then, the journal must have no records that the image before it cannot read.
+    /// Only the first call without a trial of the firmware's image has an effect: until then, the journal
+    /// must have no records that the image before it cannot read. Call this before any other method, and
+    /// repeatedly afterwards.
     ///
     /// # Errors
     /// [`JournalError`]: the mote must not answer anything.
     #[inline(never)]
-    pub fn start<F: Flash>(
+    pub fn take_policy<F: Flash>(
         &mut self,
         is_on_trial: bool,
         durable: &mut Durable<F>,
         notify: &mut OnNotice<'_>,
     ) -> Result<(), JournalError> {
         self.is_on_trial = is_on_trial;
-        if self.is_on_trial || self.has_started {
+        if self.is_on_trial || self.is_policy_taken {
             return Ok(());
         }
-        self.has_started = true;
+        self.is_policy_taken = true;
         let Some(payload) = self.membership.policy else { return Ok(()) };
         let before = durable.memory().policy();
         if before == Some(payload) {
@@ -412,12 +411,6 @@ fn within(epoch_ms: u64) -> u64 {
     (epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1)
 }
 
-/// Returns the mote's mask secrets and its ring, if it has masks.
-fn masks(membership: &Membership<'_>) -> Option<(MaskSecret, MaskRing)> {
-    let (secret, ring) = membership.masks.as_ref()?.split_first_chunk::<MASK_SECRET>()?;
-    Some((MaskSecret::from_bytes(secret), MaskRing::from_bytes(ring.try_into().ok()?)))
-}
-
 /// Begins to answer a query if this mote's records have the columns that the query uses, and if the
 /// policy permits it.
 #[inline(never)]
@@ -439,7 +432,7 @@ fn start(
         return Err("NoiseTooLong");
     }
     let policy = policy.map(Policy::decode).transpose().map_err(|error| error.name())?;
-    let masks = masks(membership);
+    let masks = membership.masks.as_ref().map(|bytes| MaskSecret::from_bytes_with_ring(bytes));
     let ring = masks.as_ref().map(|(_, ring)| ring.sources);
     let needs_policy = membership.needs_policy || membership.policy.is_some();
     let permission = permit(policy.as_ref(), &membership.querier, &plan, ring, needs_policy)
@@ -507,9 +500,10 @@ fn respond<F: Flash>(
         _ => None,
     };
     // Refuse before the noise is computed, and before the budget is charged.
-    if let Err(error) = durable.check_answer(running.id, at, is_running, charge) {
-        return Ok(Answer::Refused(error.name()));
-    }
+    let spent = match durable.check_answer(running.id, at, is_running, charge) {
+        Ok(spent) => spent,
+        Err(error) => return Ok(Answer::Refused(error.name())),
+    };
     let noise = match (running.permission, &running.mask) {
         (Permission::Noisy { .. }, Some((key, ring))) => Some(key.noise(epoch, *ring)),
         _ => None,
@@ -525,10 +519,8 @@ fn respond<F: Flash>(
         Ok(slots) => slots,
         Err(why) => return Ok(Answer::Refused(why)),
     };
-    if let Some((epsilon, budget)) = charge
-        && let Err(error) = durable.charge(at, epsilon, budget)?
-    {
-        return Ok(Answer::Refused(error.name()));
+    if let Some(spent) = spent {
+        durable.spend(spent)?;
     }
     let mut permit = match durable.answer(running.id, at, is_running)? {
         Ok(permit) => permit,

@@ -182,7 +182,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
     fn take_policy(&mut self, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         let is_on_trial = self.listener.as_ref().is_some_and(Listener::is_on_trial);
         if let Some(answerer) = &mut self.answerer {
-            answerer.start(is_on_trial, self.durable, notify)?;
+            answerer.take_policy(is_on_trial, self.durable, notify)?;
         }
         Ok(())
     }

@@ -13,15 +13,14 @@ use clap::Args;
 use moteseal_client::sum::PolicyFile;
 use moteseal_core::DeviceId;
 use moteseal_core::provision::{
-    Audience, MASKS, MAX_POLICY_PAYLOAD, MAX_PROVISIONING, Membership, Provisioning,
-    ReplayedWindow, SharedKey,
+    Audience, MAX_POLICY_PAYLOAD, MAX_PROVISIONING, Membership, Provisioning, ReplayedWindow,
+    SharedKey,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, SchemaError};
 use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
 use moteseal_sum::key_file::SourceKeys;
-use moteseal_sum::sies::MASK_SECRET;
 use moteseal_verify::Roster;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -502,12 +501,6 @@ impl<'a> Group<'a> {
             let failure = Failure::usage(what).with_name("PolicyMissing");
             return Err(in_key("sum.policy")(failure));
         }
-        let masks = masks.map(|(secret, ring)| {
-            let mut bytes = Zeroizing::new([0; MASKS]);
-            bytes[..MASK_SECRET].copy_from_slice(&*secret.to_bytes());
-            bytes[MASK_SECRET..].copy_from_slice(&ring.to_bytes());
-            bytes
-        });
         Ok(Membership {
             roster: querier_name.set_up_digest(&circle.roster),
             key_group: circle.key_group,
@@ -515,7 +508,7 @@ impl<'a> Group<'a> {
             secret: secret.to_bytes(),
             querier,
             link_secret: link_secret.into_bytes(),
-            masks,
+            masks: masks.map(|(secret, ring)| secret.to_bytes_with(&ring)),
             needs_policy,
             policy: self.policy.as_ref().map(PolicyFile::payload),
         })

@@ -196,7 +196,6 @@ impl Bound<'_, '_> {
     }
 
     /// Writes the contribution to each slot.
-    #[inline(never)]
     fn write(
         &self,
         record: Option<&[u8]>,
@@ -232,9 +231,10 @@ impl Bound<'_, '_> {
                     for (place, (number, (group, kind))) in
                         (0..).zip(fields.take(plan.fields_in_slot()))
                     {
-                        let value = match (noise, counted_in(group)) {
-                            (Some(noise), found) => noisy(plan, (number, kind), found, noise),
-                            (None, found) => counted_once(plan, kind, found),
+                        let found = counted_in(group);
+                        let value = match noise {
+                            Some(noise) => noisy(plan, (number, kind), found, noise),
+                            None => counted_once(plan, kind, found),
                         };
                         total += u128::from(value) << (place * u32::from(plan.counter_bits));
                     }

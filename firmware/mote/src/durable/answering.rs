@@ -4,7 +4,7 @@
 use moteseal_core::digest::Digest;
 use moteseal_seal::Answered;
 use moteseal_sum::guard::{EpochGuard, GuardError, Permit};
-use moteseal_sum::policy::NotPermitted;
+use moteseal_sum::policy::{Ledger, NotPermitted};
 use moteseal_sum::query::QueryId;
 
 use super::fields::Content;
@@ -63,8 +63,9 @@ const fn start_of((duration_ms, epoch): (u64, u64)) -> u64 {
 }
 
 impl<F: Flash> Durable<F> {
-    /// Checks whether [`charge`](Self::charge) and [`answer`](Self::answer) would permit an answer.
-    /// `charge` is its epsilon and the budget, if it costs any.
+    /// Checks whether [`answer`](Self::answer) would permit an answer, and whether the budget of its querier
+    /// suffices. `charge` is its epsilon and this budget, in thousandths, if it costs any. Returns what is
+    /// spent with the answer (spec/policy.md, section 4).
     ///
     /// # Errors
     /// [`AnswerRefused`].
@@ -74,11 +75,12 @@ impl<F: Flash> Durable<F> {
         at: (u64, u64),
         is_running: &dyn Fn(QueryId) -> bool,
         charge: Option<(u32, u32)>,
-    ) -> Result<(), AnswerRefused> {
+    ) -> Result<Option<Ledger>, AnswerRefused> {
         self.permitted(query, at, is_running)?;
-        let Some((epsilon, budget)) = charge else { return Ok(()) };
+        let Some((epsilon, budget)) = charge else { return Ok(None) };
         let mut ledger = self.memory.ledger.unwrap_or_default();
-        ledger.charge(start_of(at), epsilon, budget).map_err(AnswerRefused::Budget)
+        ledger.charge(start_of(at), epsilon, budget).map_err(AnswerRefused::Budget)?;
+        Ok(Some(ledger))
     }
 
     /// Returns the permit of an answer, and the query that the guard forgets for it.
@@ -101,30 +103,19 @@ impl<F: Flash> Durable<F> {
         }
     }
 
-    /// Charges an answer with noise to the budget (spec/policy.md, section 4). `at` is the length of the
-    /// query's epochs in milliseconds, and the epoch. The method returns only after the charge is
-    /// durable.
+    /// Records what is spent. The method returns only after it is durable. Call it before
+    /// [`answer`](Self::answer).
     ///
     /// # Errors
-    /// `BudgetSpent` in the inner result, [`JournalError`] in the outer one. In both cases the mote
-    /// must send nothing for this epoch.
-    pub fn charge(
-        &mut self,
-        at: (u64, u64),
-        epsilon: u32,
-        budget: u32,
-    ) -> Result<Result<(), NotPermitted>, JournalError> {
-        let mut ledger = self.memory.ledger.unwrap_or_default();
-        if let Err(error) = ledger.charge(start_of(at), epsilon, budget) {
-            return Ok(Err(error));
-        }
-        self.record(LEDGER, Content::new().put(&ledger.encode())?).map(Ok)
+    /// [`JournalError`]: the mote must send nothing for this epoch.
+    pub fn spend(&mut self, ledger: Ledger) -> Result<(), JournalError> {
+        self.record(LEDGER, Content::new().put(&ledger.encode())?)
     }
 
     /// Permits one answer to an epoch of a query. `at` is the length of the query's epochs in milliseconds,
-    /// and the epoch. `is_running` returns whether the mote answers a query; none of these is forgotten. The method returns only after the permit is durable, so that the
-    /// mote never encrypts twice for one epoch. If the journal has no guard yet, the guard permits only
-    /// epochs from this one on.
+    /// and the epoch. `is_running` returns whether the mote answers a query; none of these is forgotten.
+    /// The method returns only after the permit is durable, so that the mote never encrypts twice for one
+    /// epoch. If the journal has no guard yet, the guard permits only epochs from this one on.
     ///
     /// # Errors
     /// [`AnswerRefused`] in the inner result, [`JournalError`] in the outer one. In both cases the

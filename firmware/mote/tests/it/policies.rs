@@ -72,8 +72,8 @@ impl Mote {
         Self { position, masks: true, policy, is_on_trial: false, flash: Simulated::new() }
     }
 
-    /// Starts the mote, and lets it answer the epochs `SIGNED + 1` to `SIGNED + epochs` of a query, with
-    /// a reading in each of them. Returns what it sends, and the notices of reasons.
+    /// Starts the mote in the epoch `start`, and lets it answer the next `epochs` epochs of a query, with
+    /// this reading in each of them. Returns what it sends, and the notices of reasons.
     fn run(
         &mut self,
         (query, start): (&str, u64),
@@ -116,7 +116,7 @@ impl Mote {
             }
         };
         let mut source = Answerer::new(&provisioning, membership);
-        source.start(self.is_on_trial, &mut durable, notify).unwrap();
+        source.take_policy(self.is_on_trial, &mut durable, notify).unwrap();
         let now = start * EPOCH_MS;
         source.stepped(None, Some(now));
         let announced = announced(query, start);

@@ -177,7 +177,7 @@ fn exponential(y: u128) -> u64 {
     let (mut sum, mut term) = (0_i128, 1_u128 << EXP_BITS);
     for k in 1..64_u32 {
         sum += if k % 2 == 1 { term as i128 } else { -(term as i128) };
-        term = ((term * y) >> EXP_BITS) / u128::from(k);
+        term = divided((term * y) >> EXP_BITS, k.into());
     }
     let up = (u128::try_from(sum).unwrap_or_default() + 64) >> (EXP_BITS - ALPHA_BITS);
     u64::try_from(up + 1).unwrap_or(u64::MAX).min((1 << ALPHA_BITS) - 1)

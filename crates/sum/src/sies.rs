@@ -16,7 +16,6 @@
 use core::fmt;
 use core::ops::Range;
 use moteseal_core::named_errors;
-use moteseal_core::provision::MASKS;
 
 use crypto_bigint::U256;
 use hmac::{Hmac, KeyInit, Mac};
@@ -30,6 +29,7 @@ use crate::guard::Permit;
 use crate::noise::Noise;
 use crate::query::QueryId;
 use moteseal_core::digest::Digest;
+use moteseal_core::provision::MASKS;
 use moteseal_core::record::{DeviceId, GroupId};
 
 /// The length of a partial state record (PSR), in bytes.

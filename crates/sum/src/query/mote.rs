@@ -285,8 +285,6 @@ fn counted_once(plan: &Plan<'_>, field: Counted, reading: Option<&Reading>) -> u
 }
 
 /// Returns the number of a field for a reading that counts in the field's group, with noise.
-// Not inlined, because it is large.
-#[inline(never)]
 fn noisy(
     plan: &Plan<'_>,
     (number, field): (u32, Counted),

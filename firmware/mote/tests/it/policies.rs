@@ -207,6 +207,26 @@ fn opened(query: &str, epoch: u64, shares: &[(u32, &[Psr])]) -> Option<Vec<u128>
     })
 }
 
+/// Returns the sums of the values with noise that all motes contribute to the slots of a query in an epoch,
+/// with the readings 100, 200 and so on.
+fn with_noise(query: &str, epoch: u64) -> Vec<u128> {
+    let mut buffer = [0; 64];
+    let schema = schema(&mut buffer);
+    let digest = QueryId::whole(&ROSTER, &[3; 16], &encoded(query));
+    with_plan(query, |plan| {
+        let mut sums = vec![0; plan.slots().count()];
+        for position in 0..MOTES {
+            let reading = (100 * (position + 1)).to_be_bytes();
+            let secret = MaskRoot::new([9; 32]).source(GROUP, 0..MOTES, position);
+            let (key, mut values) = (secret.for_query(&digest), vec![0; sums.len()]);
+            let (noise, bound) = (key.noise(epoch, MOTES), plan.bind(&schema).unwrap());
+            bound.contribution_with_noise(Some(&reading), &noise, &mut values).unwrap();
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+        sums
+    })
+}
+
 const SUM: &str = "SELECT SUM(reading) FROM sensors EPOCH DURATION 1s";
 
 #[test]
@@ -288,6 +308,9 @@ fn noise_costs_a_budget_that_survives_restarts_and_ends_with_the_day() {
     let shares: Vec<_> = shares.iter().map(|(at, share)| (*at, &share[..])).collect();
     assert_eq!(opened(query, SIGNED + 1, &shares[1..]), None);
     let totals = opened(query, SIGNED + 1, &shares).unwrap();
+    // The noise is that of each mote's own secret, of this query and epoch.
+    assert_eq!(totals, with_noise(query, SIGNED + 1));
+    assert_ne!(totals, with_noise(query, SIGNED + 2));
     with_plan(query, |plan| {
         let answer = plan.answer(&totals, MOTES, 1).unwrap();
         let Some(Some(Value::Noisy(count, within))) = answer.values().next() else { panic!() };

@@ -50,7 +50,7 @@ const POWER_FAILED: i32 = 7;
 /// The place in the PSRAM of the words that state the next cut (firmware/board/memory).
 const POWER_CUT: u64 = 0x10_0000;
 /// The timeout of one life of the mote.
-const LONG: Duration = Duration::from_secs(400);
+const LONG: Duration = Duration::from_secs(120);
 
 type MoteLine = Line<{ room(MAX_BODY) }, { room(MAX_BODY) }>;
 

@@ -117,11 +117,6 @@ pub fn start_image(slots: &Flash, offset: usize) {
     }
 }
 
-/// Sleeps until the next interrupt. Once the clock runs, the sleep lasts at most one millisecond.
-pub fn idle() {
-    cortex_m::asm::wfi();
-}
-
 fn provision() -> &'static [u8] {
     unsafe extern "C" {
         static __provision_start: u8;

@@ -351,7 +351,7 @@ pub fn broadcast_node<'p>(
         relay: Relay::Never,
         timing: Timing {
             quiet_ms: 2_000,
-            // A sender that waits for requests after each block waits for 150 ms.
+            // A sender waits for requests for 50 ms after each block.
             request_ms: 30,
             reply_ms: 500,
             hold_off_ms: 1_000,

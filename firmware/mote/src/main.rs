@@ -17,7 +17,7 @@ use moteseal_board::flash::{Flash as BoardFlash, LENGTH};
 use moteseal_board::uart::Uart;
 #[cfg(feature = "slots")]
 use moteseal_board::watchdog::Watchdog;
-use moteseal_board::{Board, entry, idle, reset};
+use moteseal_board::{Board, entry, reset};
 #[cfg(feature = "slots")]
 use moteseal_broadcast::firmware::{IMAGE_TAG, image_tag, version_of};
 use moteseal_core::digest::Digest;
@@ -42,10 +42,6 @@ const BUFFER: usize = 4 << 10;
 const RECORD: usize = 4;
 /// The maximum length of a packet of the serial line, in bytes.
 const PACKET: usize = room(MAX_BODY);
-/// After this many turns of the main loop without a byte to read or write, the processor sleeps
-/// until the next millisecond.
-const MAX_IDLE_TURNS: u32 = 500;
-
 /// The recorded readings of three motes from data/telosb, one mote after another (see build.rs).
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/readings.bin"));
 
@@ -202,11 +198,10 @@ fn work<'p>(
         Timing::default(),
     );
     let mut out = [0; MAX_BODY];
-    let (mut waiting, mut idle_turns) = (None, 0);
+    let mut waiting = None;
     loop {
         let now_ms = clock.now_ms();
         while let Some(byte) = uart.read() {
-            idle_turns = 0;
             match line.receive(byte) {
                 Some(Received::Body { channel, body }) => {
                     mote.receive(now_ms, channel, body, &mut notify)?;
@@ -230,15 +225,14 @@ fn work<'p>(
             let _ = line.send(channel, out.get(..length).unwrap_or_default());
         }
         while let Some(byte) = waiting.take().or_else(|| line.next_byte(now_ms)) {
-            idle_turns = 0;
             if !uart.write(byte) {
                 waiting = Some(byte);
                 break;
             }
         }
-        idle_turns += 1;
-        if idle_turns > MAX_IDLE_TURNS {
-            idle();
+        // The next byte or millisecond may bring work.
+        if waiting.is_none() {
+            uart.sleep();
         }
     }
 }

@@ -180,7 +180,12 @@ impl Emulator {
             "-device",
             &format!("loader,file={},addr={PROVISION:#x},force-raw=on", self.file("bin")),
         ]);
-        command.args(["-serial", &format!("tcp:127.0.0.1:{},server=on,wait=off", self.port)]);
+        // Without `nodelay`, a byte waits for the acknowledgement of the one before, up to 40 ms. With
+        // `mux`, QEMU stores up to 32 bytes for the receiver, which has room for one. The escape
+        // character of `mux` is not a byte.
+        let socket = format!("socket,id=line,host=127.0.0.1,port={},server=on,wait=off", self.port);
+        command.args(["-chardev", &format!("{socket},nodelay=on,mux=on")]);
+        command.args(["-serial", "chardev:line", "-echr", "0x100"]);
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", self.file("qmp"))]);
         let log = fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();

@@ -13,7 +13,7 @@ use moteseal_broadcast::recovery::{
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    BuildError, ChainDraft, ChainRef, Head, KeyId, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
+    BuildError, ChainDraft, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
     OutgoingChain, Tag,
 };
 use moteseal_core::cbor::Writer;
@@ -44,6 +44,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// because an offer or a request may be lost, and a receiver that misses a block loses the whole
 /// next block.
 const UNANSWERED: u32 = 3;
+/// A file in blocks of one message needs one such offer, once nobody has requested anything after this
+/// many consecutive blocks. A receiver that misses such a block has lost little, and
+/// requests it when it hears of the next one. Its request restores the number of offers.
+const CALM: u32 = 4;
 /// The maximum time that the network may be down, and that a link may take to accept a frame.
 const DOWN: Duration = Duration::from_secs(30);
 /// The reference that a node puts into its requests when it has just started and knows no chain.
@@ -166,6 +170,8 @@ pub struct Sender<'s, L> {
     unpaused: u64,
     /// The chain that was sent last.
     newest: Option<ChainRef>,
+    /// The number of consecutive blocks after which nobody has requested a part of a chain.
+    calm: u32,
     /// Whether another node has sent a frame about a chain of this sender.
     has_receiver: bool,
     /// The receivers with whom this sender shares keys, with the state that depends on them.
@@ -235,6 +241,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             last_sent: start,
             unpaused: 0,
             newest: None,
+            calm: 0,
             has_receiver: false,
             keyed: None,
         })
@@ -361,7 +368,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.flush().await?;
         // A receiver without the head loses the whole first block, so wait until no receiver
         // requests the head.
-        self.settle(reference, 0, 0).await?;
+        self.calm = 0;
+        self.settle(reference, 0, 0, UNANSWERED).await?;
+        let is_fine = chain.outline().kind == Kind::File && chain.outline().per_block == 1;
         for block in sent.clamp(1, chain.blocks())..=chain.blocks() {
             let leaves = chain.in_block(block);
             // The node releases all earlier leaves together with the first one here.
@@ -372,7 +381,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     .map_err(SendError::Refused)?;
                 self.flush().await?;
             }
-            self.settle(reference, block, leaves.saturating_sub(1)).await?;
+            let offers = if is_fine && self.calm >= CALM { 1 } else { UNANSWERED };
+            self.calm = self.calm.saturating_add(1);
+            self.settle(reference, block, leaves.saturating_sub(1), offers).await?;
             progress(block);
         }
         check_unchanged(content)
@@ -392,7 +403,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.originate(&head)?;
         self.node.release(now(self.start), reference, 1, 0).map_err(SendError::Refused)?;
         self.flush().await?;
-        self.settle(reference, 1, 0).await
+        self.settle(reference, 1, 0, UNANSWERED).await
     }
 
     /// Sends a frame that someone else signed, for example a revocation.
@@ -446,9 +457,15 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         }
     }
 
-    /// Offers a block, and answers requests until no receiver requests parts of it. With a list of
-    /// receivers, only their requests count.
-    async fn settle(&mut self, chain: ChainRef, block: u32, index: u8) -> Result<(), SendError> {
+    /// Offers a block, and answers requests until this many consecutive offers are unanswered: no
+    /// receiver requests parts of the block. With a list of receivers, only their requests count.
+    async fn settle(
+        &mut self,
+        chain: ChainRef,
+        block: u32,
+        index: u8,
+        mut offers: u32,
+    ) -> Result<(), SendError> {
         let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 4 + 10);
         let mut unanswered = 0;
         // This limit also applies if a receiver keeps sending requests, or forges them.
@@ -457,12 +474,12 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             self.send_frame(&BroadcastFrame::Holds { chain, block, index }).await?;
             if !self.drive(Instant::now() + window, Some((chain, block))).await? {
                 unanswered += 1;
-                if unanswered == UNANSWERED {
+                if unanswered >= offers {
                     return Ok(());
                 }
                 continue;
             }
-            unanswered = 0;
+            (unanswered, offers) = (0, UNANSWERED);
             // Requests of unknown origin also keep the node busy.
             while self.keyed.is_none() && !self.node.is_settled(chain) && Instant::now() < end {
                 self.drive(Instant::now() + Duration::from_millis(5), Some((chain, block))).await?;
@@ -576,8 +593,16 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                 received = self.link.receive() => received?,
                 () = tokio::time::sleep(wait) => continue,
             };
+            let frame = BroadcastFrame::decode(&received);
+            if let Ok(
+                BroadcastFrame::Wanted { chain, .. } | BroadcastFrame::ReceiverWanted { chain, .. },
+            ) = frame
+                && about.is_some_and(|about| about.0 == chain)
+            {
+                self.calm = 0;
+            }
             // Ignore frames about the chains of other senders.
-            let (of, is_request) = match BroadcastFrame::decode(&received) {
+            let (of, is_request) = match frame {
                 Ok(
                     BroadcastFrame::Wanted { chain, block, wanted }
                     | BroadcastFrame::ReceiverWanted { chain, block, wanted, .. },

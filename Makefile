@@ -101,20 +101,23 @@ tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 	$(call step,clippy and the compilation of the tests)
 	$(TEST) --no-run $(CARGO_TALK)
 	$(call step,tests: two streams whose output is shown when they end)
-	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-it tests-other
+	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-integration tests-other
 	$(call step,the test program that runs alone)
 	$(TEST) --test $(ALONE)
 
-# These parts of the integration tests keep one processor busy for up to a minute each. The other stream runs
-# them.
+# These parts of the integration tests keep one processor busy for up to a minute each. They run after the
+# others, which wait most of the time.
 SLOW = footprint:: mutation:: embedded:: model::
-# The other integration tests take about as long as everything else.
-.PHONY: tests-it tests-other tests-slow tests-programs
+# The integration tests take about as long as everything else.
+.PHONY: tests-integration tests-it tests-other tests-slow tests-programs
+tests-integration:
+	@$(MAKE) --keep-going STREAMS= tests-it tests-slow
+
 tests-it:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %)
 
 tests-other:
-	@$(MAKE) --keep-going STREAMS= firmware-test c python tests-slow examples tests-programs differential
+	@$(MAKE) --keep-going STREAMS= firmware-test c python examples tests-programs differential
 
 tests-slow:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW)

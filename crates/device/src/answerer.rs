@@ -600,18 +600,16 @@ fn answer<K: Signer>(
             Ok((slots, epsilon)) => (&values[..slots], epsilon),
             Err(error) => return Ok(Err(error)),
         };
-    if let Permission::Noisy { budget: Some(budget) } = running.permission {
-        let start_ms = epoch.saturating_mul(running.epoch_ms);
-        if let Err(error) = mote.charge(start_ms, epsilon, budget)? {
-            return Ok(Err(error.named().into()));
-        }
-    }
+    let cost = match running.permission {
+        Permission::Noisy { budget: Some(budget) } => Some((epsilon, budget)),
+        _ => None,
+    };
     // If the journal contains no earlier answers, permit answers from this epoch on. The time is
     // trusted because the querier asked for this epoch. The clock cannot make the device answer too
     // early: it answers an epoch only after the epoch's end.
     let (querier, at) = (&of.querier_name, (running.epoch_ms, epoch));
     mote.begin_answers(querier, epoch.saturating_mul(running.epoch_ms))?;
-    let mut permit = match mote.answer(querier, running.id, at, ids)? {
+    let mut permit = match mote.answer(querier, running.id, at, ids, cost)? {
         Ok(permit) => permit,
         Err(error) => return Ok(Err(error.named().into())),
     };

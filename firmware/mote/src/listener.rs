@@ -11,9 +11,11 @@
 //! If the board has slots for firmware, the listener also writes update files to flash
 //! ([`Updates`]).
 //!
-//! The mote acts only on chains of commands, only within their windows, and only if the caller knows
-//! the time. Until then it ignores the frames that begin a chain of commands, and afterwards it asks
-//! for them again. It does not hold a command that is too early: the sender must send it later.
+//! The mote acts only on chains of commands and on update files, only within their windows, and only if the
+//! caller knows the time. It ignores the frames that begin such a chain while it does not know the time, and
+//! before the chain's window, and asks for them again when it knows the time and when the window begins.
+//! It has no memory for them: their sender, or a neighbour that has them, must still be there, and a chain
+//! that is ignored is lost when a later one of the same sender arrives.
 //!
 //! It decrypts commands for named receivers if the chain's address has an entry for the mote (section
 //! 8 of spec/broadcast.md).
@@ -26,8 +28,8 @@ use moteseal_broadcast::recovery::{
 };
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
-    CLOCK_OFFSET_SECONDS, ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION,
-    MAX_SENDER_CERTIFICATE, Outline, Revoked, Untimely,
+    CLOCK_OFFSET_SECONDS, ChainNumber, ChainRef, Claim, Head, KeyId, Kind, MAX_HEAD,
+    MAX_REVOCATION, MAX_SENDER_CERTIFICATE, Outline, Revoked, Untimely,
 };
 use moteseal_core::provision::Audience;
 use moteseal_core::signature::PublicKey;
@@ -258,10 +260,18 @@ pub struct Listener<'p, 'm, U = NoFlash> {
     node: &'m mut BroadcastNode<'p>,
     shelf: &'m mut Shelf,
     updates: Option<&'m mut Updates<'p, U>>,
-    /// The chain of commands that was ignored last, because the time was not known.
-    ignored: Option<ChainNumber>,
+    ignored: Option<Ignored>,
     receipts: OwnReceipts,
     address: Option<Address>,
+}
+
+/// Chains that were ignored, because the time was not known or because they are early.
+#[derive(Clone, Copy)]
+struct Ignored {
+    /// The chain that was ignored last.
+    number: ChainNumber,
+    /// When the first of them begins, on the mote's timer; `None` if the time was not known.
+    due_ms: Option<u64>,
 }
 
 /// A message of a chain for named receivers, as the mote uses it.
@@ -310,17 +320,17 @@ fn read_addressed(
     Ok(Read::Content(content.len()))
 }
 
-/// Returns the number of the chain if the frame begins a chain of commands, as it claims.
-fn command_of(frame: &[u8]) -> Option<ChainNumber> {
+/// Returns what the head claims, if the frame begins a chain of commands or an update file.
+fn head_of(frame: &[u8]) -> Option<Claim> {
     match BroadcastFrame::decode(frame) {
         Ok(
             BroadcastFrame::Head(head)
             | BroadcastFrame::Single { head, .. }
             | BroadcastFrame::HeadFor { head, .. },
-        ) => Head::peek(head).ok().filter(|head| head.kind() == Kind::Command),
+        ) => Head::peek(head).ok(),
         _ => None,
     }
-    .map(|head| head.id().number)
+    .filter(|head| head.kind() == Kind::Command || head.is_update_file())
 }
 
 /// Returns `None` if there was no room for an item, which is harmless, and an error if the journal
@@ -470,18 +480,10 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
         let earliest = time.map(|time| time.earliest_ms / 1000);
         let latest = time.map(|time| time.latest_ms.div_ceil(1000));
         let now = Now { ms: now_ms, unix: latest };
-        match (latest, command_of(frame)) {
-            (None, Some(number)) => {
-                // Report each chain once. The frame is not verified.
-                if self.ignored != Some(number) {
-                    self.ignored = Some(number);
-                    notify(Notice::NotObeyed(number, Untimely::NoTrustedTime));
-                }
-                return Ok(());
-            }
-            (Some(_), _) if self.ignored.take().is_some() => self.node.solicit(now),
-            _ => {}
+        if self.ignores(now_ms, earliest, frame, notify) {
+            return Ok(());
         }
+        self.ask_again(now, |due_ms| earliest.is_some() && due_ms.is_none_or(|due| due <= now_ms));
         if let Ok(BroadcastFrame::ReceiptsWanted { chain, receivers, .. }) =
             BroadcastFrame::decode(frame)
         {
@@ -584,6 +586,44 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
         Ok(())
     }
 
+    /// Returns whether the frame begins a chain that is ignored at this time. The frame is not verified.
+    #[inline(never)]
+    fn ignores(
+        &mut self,
+        now_ms: u64,
+        earliest: Option<u64>,
+        frame: &[u8],
+        notify: &mut OnNotice<'_>,
+    ) -> bool {
+        let Some(head) = head_of(frame) else { return false };
+        let (number, window) = (head.id().number, head.window());
+        let why = match window.check(earliest, CLOCK_OFFSET_SECONDS) {
+            Err(why @ (Untimely::NoTrustedTime | Untimely::Early)) => why,
+            _ => return false,
+        };
+        // Report each chain once.
+        if self.ignored.is_none_or(|ignored| ignored.number != number) {
+            notify(Notice::NotObeyed(number, why));
+        }
+        let begins_ms = earliest.map(|unix| {
+            let seconds = window.not_before.saturating_sub(unix);
+            now_ms.saturating_add(seconds.saturating_mul(1000))
+        });
+        let due_ms = match self.ignored {
+            Some(Ignored { due_ms, .. }) => due_ms.zip(begins_ms).map(|(a, b)| a.min(b)),
+            None => begins_ms,
+        };
+        self.ignored = Some(Ignored { number, due_ms });
+        true
+    }
+
+    /// Asks which chains there are, if chains were ignored and this is the time to ask for them again.
+    fn ask_again(&mut self, now: Now, is_due: impl Fn(Option<u64>) -> bool) {
+        if self.ignored.take_if(|ignored| is_due(ignored.due_ms)).is_some() {
+            self.node.solicit(now);
+        }
+    }
+
     /// If a frame is due, writes it to `out` and returns its length.
     ///
     /// # Errors
@@ -595,8 +635,10 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
         out: &mut [u8],
         durable: &mut Durable<F>,
     ) -> Result<Option<usize>, JournalError> {
+        let now = Now { ms: now_ms, unix: None };
+        self.ask_again(now, |due_ms| due_ms.is_some_and(|due| due <= now_ms));
         let transmit = self.node.poll(
-            Now { ms: now_ms, unix: None },
+            now,
             &mut Kept { shelf: self.shelf, durable, updates: self.updates.as_deref() },
             out,
         );

@@ -19,6 +19,7 @@ use moteseal_seal::wire::Uplink;
 use moteseal_seal::{Answered, Statement};
 use moteseal_sum::QuerierName;
 use moteseal_sum::guard::GuardError;
+use moteseal_sum::policy::NotPermitted;
 use moteseal_sum::query::QueryId;
 use moteseal_verify::Roster;
 
@@ -93,7 +94,7 @@ impl Scene {
     fn answer(&mut self, query: u8, duration_ms: u64, epoch: u64) -> Result<(), AnswerRefused> {
         let permit = self
             .mote()
-            .answer(&QuerierName::default(), QueryId([query; 16]), (duration_ms, epoch), &[])
+            .answer(&QuerierName::default(), QueryId([query; 16]), (duration_ms, epoch), &[], None)
             .unwrap()?;
         assert_eq!((permit.query(), permit.epoch()), (QueryId([query; 16]), epoch));
         assert!(
@@ -307,6 +308,33 @@ fn the_next_seal_states_answers_that_were_sent_while_no_seal_was_open() {
 }
 
 #[test]
+fn a_refused_answer_costs_nothing_and_the_budget_survives_a_restart() {
+    let mut scene = Scene::new(1);
+    sense(scene.mote(), EPOCH, 3);
+    let answer = |scene: &mut Scene, query: u8, epoch| {
+        let (query, cost) = (QueryId([query; 16]), Some((500, 1000)));
+        scene
+            .mote()
+            .answer(&QuerierName::default(), query, (100, epoch), &[query], cost)
+            .unwrap()
+            .map(drop)
+    };
+    let answered = Err(AnswerRefused::Guard(GuardError::EpochAnswered));
+    let spent = Err(AnswerRefused::Policy(NotPermitted::BudgetSpent));
+    assert_eq!(answer(&mut scene, 1, 10), Ok(()));
+    scene.restart();
+    for _ in 0..3 {
+        assert_eq!(answer(&mut scene, 1, 10), answered);
+    }
+    assert_eq!(answer(&mut scene, 2, 10), Ok(()));
+    assert_eq!(answer(&mut scene, 2, 11), spent);
+    scene.restart();
+    assert_eq!(answer(&mut scene, 1, 11), spent);
+    // The next day has its own budget.
+    assert_eq!(answer(&mut scene, 1, 864_000 + 11), Ok(()));
+}
+
+#[test]
 fn while_no_seal_can_be_closed_answers_are_bounded_and_no_reading_is_lost() {
     let mut scene = Scene::new(1);
     sense(scene.mote(), EPOCH, 3);
@@ -379,11 +407,11 @@ fn a_journal_truncated_at_any_byte_has_every_permitted_answer() {
         scene.mote = Some(group::mote(&scene.roster, 0, scene.folder.path(), 3));
         let again = scene
             .mote()
-            .answer(&QuerierName::default(), QueryId([1; 16]), (100, 701), &[])
+            .answer(&QuerierName::default(), QueryId([1; 16]), (100, 701), &[], None)
             .unwrap();
         let old = scene
             .mote()
-            .answer(&QuerierName::default(), QueryId([1; 16]), (100, 700), &[])
+            .answer(&QuerierName::default(), QueryId([1; 16]), (100, 700), &[], None)
             .unwrap();
         assert_eq!(
             old.unwrap_err(),

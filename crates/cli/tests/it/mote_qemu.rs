@@ -676,7 +676,7 @@ fn a_mote_installs_the_firmware_that_a_sender_broadcasts_and_acknowledges_it() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{text}{:#?}{}", mote.reports(), site.logs());
     };
-    // The clock of a mote is behind on a busy machine, and it does not hold a command that is early.
+    // The clock of a mote is behind on a busy machine, and the sender does not wait for it.
     let begin = jiff::Timestamp::now().to_string();
     let start = Instant::now();
     send(&["mps2-an385-2.firmware"]);

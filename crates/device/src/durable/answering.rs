@@ -11,7 +11,7 @@ use moteseal_core::named_errors;
 use moteseal_core::signature::Signer;
 use moteseal_sum::QuerierName;
 use moteseal_sum::guard::{EpochGuard, GuardError, Permit};
-use moteseal_sum::policy::NotPermitted;
+use moteseal_sum::policy::{Ledger, NotPermitted};
 use moteseal_sum::query::QueryId;
 
 use super::entry::Input;
@@ -31,6 +31,8 @@ named_errors! {
         NotBegun => "the time from which this device may answer is not known yet",
         /// The epoch was answered before, or may have been.
         Guard(error: GuardError) => forward,
+        /// The policy does not permit the answer: the budget does not suffice.
+        Policy(error: NotPermitted) => forward,
         /// Too many answers are waiting for a seal that states them.
         AnswersFull => (
             "{MOST_UNSTATED} runs of answers wait for a seal that states them; connect the device \
@@ -71,29 +73,12 @@ impl<K: Signer> DurableMote<K> {
         self.input(&Input::Guard(querier.id(), Box::new(EpochGuard::starting_at(unix_ms))))
     }
 
-    /// Charges an answer with noise to the budget (spec/policy.md, section 4). `start_ms` is the start
-    /// of its epoch in Unix milliseconds. [`answer`](Self::answer) makes the charge durable.
-    ///
-    /// # Errors
-    /// The inner [`NotPermitted::BudgetSpent`] if the budget does not suffice, or [`DurableError`]. In
-    /// both cases nothing may be sent for this epoch.
-    pub fn charge(
-        &mut self,
-        start_ms: u64,
-        epsilon: u32,
-        budget: u32,
-    ) -> Result<Result<(), NotPermitted>, DurableError> {
-        let mut ledger = self.ledger.unwrap_or_default();
-        if let Err(error) = ledger.charge(start_ms, epsilon, budget) {
-            return Ok(Err(error));
-        }
-        self.input(&Input::Ledger(ledger)).map(Ok)
-    }
-
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
     /// `running` are the queries of this querier that the mote answers; none of them is forgotten.
-    /// When this function returns, the journal durably records that the epoch was answered, and the
-    /// open seal or the next one will state the answer.
+    /// `cost` is what an answer with noise is charged to the budget, and the budget
+    /// (spec/policy.md, section 4). When this function returns, the journal durably records the charge and
+    /// that the epoch was answered, and the open seal or the next one will state the answer. An answer that
+    /// is refused costs nothing.
     ///
     /// # Errors
     /// The inner [`AnswerRefused`] if the answer is not permitted, or [`DurableError`]. In both
@@ -104,6 +89,7 @@ impl<K: Signer> DurableMote<K> {
         query: QueryId,
         (duration_ms, epoch): (u64, u64),
         running: &[QueryId],
+        cost: Option<(u32, u32)>,
     ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
         let querier = querier.id();
         let Some(guard) = self.guards.get(&querier) else {
@@ -118,8 +104,15 @@ impl<K: Signer> DurableMote<K> {
             Ok(permit) => permit,
             Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
         };
+        let ledger = match cost.map(|cost| self.charged((duration_ms, epoch), cost)).transpose() {
+            Ok(ledger) => ledger,
+            Err(error) => return Ok(Err(AnswerRefused::Policy(error))),
+        };
         if !self.makes_room(query, epoch)? {
             return Ok(Err(AnswerRefused::AnswersFull));
+        }
+        if let Some(ledger) = ledger {
+            self.input(&Input::Ledger(ledger))?;
         }
         if let Some(ended) = ended {
             self.input(&Input::Forget(querier, ended))?;
@@ -127,6 +120,17 @@ impl<K: Signer> DurableMote<K> {
         self.input(&Input::Answered { querier, query, duration_ms, epoch })?;
         self.sync()?;
         Ok(Ok(permit))
+    }
+
+    /// Returns the ledger after an answer is charged to it.
+    fn charged(
+        &self,
+        (duration_ms, epoch): (u64, u64),
+        (epsilon, budget): (u32, u32),
+    ) -> Result<Ledger, NotPermitted> {
+        let mut ledger = self.ledger.unwrap_or_default();
+        ledger.charge(epoch.saturating_mul(duration_ms), epsilon, budget)?;
+        Ok(ledger)
     }
 
     /// Closes seals until a seal has room for this answer. Stops if a waiting seal would have to be

@@ -5,8 +5,8 @@ use crate::faulty_flash::Simulated;
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
-    ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, SenderCertificateDraft,
-    SingleDraft, Untimely, Window,
+    ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE,
+    SenderCertificateDraft, SingleDraft, Untimely, Window,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -145,7 +145,7 @@ fn rejects_replayed_commands_of_five_keys() {
 }
 
 /// Starts a mote with this flash, and passes frames to it at these times. Returns its notices, and
-/// the number of frames with which it asks for chains afterwards.
+/// the number of frames with which it asks for all chains afterwards.
 fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Notice>, usize) {
     let audience = Audience { network: NETWORK, base: key(14).public(), shared: None };
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
@@ -163,8 +163,13 @@ fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Not
     }
     let mut requests = 0;
     for now_ms in (700_000..720_000).step_by(100) {
-        requests +=
-            usize::from(listener.next_body(now_ms, &mut out, &mut durable).unwrap().is_some());
+        let length = listener.next_body(now_ms, &mut out, &mut durable).unwrap();
+        let frame = length.map(|length| BroadcastFrame::decode(&out[..length]).unwrap());
+        let is_request = |frame| match frame {
+            BroadcastFrame::Wanted { chain, block, .. } => (chain, block) == (ChainRef([0; 8]), 0),
+            _ => false,
+        };
+        requests += usize::from(frame.is_some_and(is_request));
     }
     (notices, requests)
 }
@@ -194,8 +199,9 @@ fn acts_only_on_commands_within_their_window_and_never_again_after_a_reboot() {
         Notice::Acted(ChainNumber(7), Command::Led(true)),
     ];
     assert_eq!(run(&mut flash, &timed).0, expected);
-    let refused = Notice::Refused(RefusedBroadcast::ChainGoesBack);
-    assert_eq!(run(&mut flash, &timed).0, [refused; 7], "a reboot revives no command");
+    let mut again = [Notice::Refused(RefusedBroadcast::ChainGoesBack); 7];
+    again[4] = Notice::NotObeyed(ChainNumber(5), Untimely::Early);
+    assert_eq!(run(&mut flash, &timed).0, again, "a reboot revives no command");
 }
 
 #[test]
@@ -236,6 +242,29 @@ fn waits_for_the_time_and_then_asks_for_the_commands_again() {
     let with = [&with[..], &[(Some(at(NOW)), &command)]].concat();
     let acted = Notice::Acted(ChainNumber(5), Command::Led(true));
     assert_eq!(run(&mut flash, &with).0, [not_yet, acted], "its number was not used up");
+}
+
+#[test]
+fn asks_again_for_a_command_when_its_window_begins() {
+    let certificate = certificate(&key(20));
+    let command = frame_of(5, Kind::Command, (NOW + 60, NOW + 600));
+    let later = frame_of(6, Kind::Command, (NOW + 3600, NOW + 4000));
+    let first = frame_of(1, Kind::Command, (NOW, NOW + 600));
+    let mut flash = Simulated::new();
+    let known = [(Some(at(NOW)), &certificate[..]), (Some(at(NOW)), &first[..])];
+    let acted = |number| Notice::Acted(ChainNumber(number), Command::Led(true));
+    assert_eq!(run(&mut Simulated::new(), &known), (vec![acted(1)], 0));
+    let early = [(Some(at(NOW)), &command[..]), (Some(at(NOW)), &later[..])];
+    let early = [&known[..], &early[1..], &early, &early[..1]].concat();
+    let of = |number| Notice::NotObeyed(ChainNumber(number), Untimely::Early);
+    let (notices, requests) = run(&mut flash, &early);
+    assert_eq!(notices, [acted(1), of(6), of(5), of(6), of(5)]);
+    assert!(requests > 0, "the window of one of them has begun");
+    let only_later = [&known[..], &[(Some(at(NOW)), &later[..])]].concat();
+    assert_eq!(run(&mut Simulated::new(), &only_later).1, 0, "its window has not begun");
+    let begun = [&known[..], &[(Some(at(NOW + 60)), &command[..])]].concat();
+    let back = Notice::Refused(RefusedBroadcast::ChainGoesBack);
+    assert_eq!(run(&mut flash, &begun).0, [back, acted(5)], "its number was not used up");
 }
 
 /// Returns the frames of receipts that the listener sends until a time.

@@ -25,7 +25,7 @@ use moteseal_terminal::progress::{count, thousands};
 /// in range of the nodes that relay to the most distant nodes. One node reboots in the middle of
 /// the run. At the end all nodes reboot, and all frames are sent again. Time is virtual: the demo
 /// takes only seconds. The demo then shows commands with an end: neither an expired command nor one that
-/// a later command has replaced is obeyed. At last it shows a file that receivers acknowledge: the
+/// a later command has replaced is obeyed. At last it shows an update of firmware that receivers acknowledge: the
 /// sender counts the receipts, names the receiver that is missing, and counts no forged receipt.
 #[derive(Args, Debug)]
 #[command(
@@ -244,7 +244,7 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
         };
         out.line(format_args!("{at:>7} s  watcher {watcher:<6}  {done}"))?;
     }
-    lines(out, "\nA file for three receivers that share a key with the sender:")?;
+    lines(out, "\nAn update of firmware for three receivers that share a key with the sender:")?;
     for step in &results.receipts {
         let receipts::ReceiptStep { after, acknowledged, missing, failing } = step;
         let expected = acknowledged + missing.len();

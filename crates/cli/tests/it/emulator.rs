@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The address of the provisioning blob on both boards (firmware/board/memory).
@@ -104,7 +105,8 @@ pub(crate) struct Emulator {
     name: String,
     /// The TCP port of its serial line.
     pub(crate) port: u16,
-    process: Option<Child>,
+    /// QEMU, and the thread that reads what it prints.
+    process: Option<(Child, JoinHandle<()>)>,
     /// The lines that the firmware has printed since the first start.
     lines: Arc<Mutex<Vec<String>>>,
 }
@@ -191,12 +193,12 @@ impl Emulator {
         let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
         let mut process = process.expect("qemu-system-arm is missing: run tools/setup.sh test");
         let (out, lines) = (BufReader::new(process.stdout.take().unwrap()), self.lines.clone());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
                 lines.lock().unwrap().push(line);
             }
         });
-        self.process = Some(process);
+        self.process = Some((process, reader));
     }
 
     /// Resets the machine. RAM keeps its contents.
@@ -242,14 +244,16 @@ impl Emulator {
 
     /// Returns QEMU's exit status if it has ended.
     pub(crate) fn ended(&mut self) -> Option<i32> {
-        let status = self.process.as_mut()?.try_wait().unwrap()?;
+        let status = self.process.as_mut()?.0.try_wait().unwrap()?;
         Some(status.code().unwrap_or(-1))
     }
 
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
+    /// Ends QEMU with SIGKILL. Afterwards, the reports of this life are complete.
+    pub(crate) fn kill(&mut self) {
+        if let Some((mut process, reader)) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
+            let _ = reader.join();
         }
     }
 

@@ -453,10 +453,10 @@ fn update(scene: &Scene, seed: u64, most: u64) -> (u64, usize) {
                 // Version 2 is confirmed, so it also runs after another restart.
                 scene.cut_after(0, 0);
                 scene.assert_runs(2);
-                let from = mote.reports().len();
+                mote.kill();
+                let (from, before) = (mote.reports().len(), mote.count("update running 2"));
                 mote.power_returns();
-                mote.until_all("started", mote.count("started") + 1);
-                mote.until_all("update running 2", 1);
+                mote.until_all("update running 2", before + 1);
                 assert_eq!(started(&mote, from), [2]);
                 return (cuts, fallen_back);
             }

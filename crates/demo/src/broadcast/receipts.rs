@@ -1,4 +1,4 @@
-//! Three watchers get a file, and acknowledge it to its sender. One of them is switched on late, and
+//! Three watchers get an update of firmware, and acknowledge it to its sender. One of them is switched on late, and
 //! an attacker forges its receipt meanwhile. The sender counts the receipts and names the watcher
 //! that is missing.
 
@@ -20,10 +20,12 @@ use zeroize::Zeroizing;
 
 use super::commands::internal;
 
-/// The receivers. The last one is off when the file is sent.
+/// The receivers. The last one is off when the update is sent.
 const NAMES: [&str; 3] = ["valve 1", "valve 2", "valve 3"];
-/// The number of messages of the file.
-const MESSAGES: usize = 12;
+/// The board and the version of the update.
+const UPDATE: (&str, u32) = ("valve", 2);
+/// The length of the code in the update, in bytes.
+const CODE: usize = 3000;
 /// How long the receivers have to send their receipts, in seconds.
 const TIME: u64 = 30;
 
@@ -75,9 +77,9 @@ fn watch(
 pub(super) fn play() -> Result<Vec<ReceiptStep>, Failure> {
     let authority = Authority::new(Algorithm::Ed25519, 1).map_err(internal)?;
     let sender = authority.certify("operations", Algorithm::Ed25519, 1).map_err(internal)?;
-    let messages: Vec<_> = (0..MESSAGES).map(|part| vec![b'f'; 100 + part]).collect();
-    let terms = (Kind::File, "firmware", Window::ALWAYS);
-    let chain = sender.send_as(terms, None, 1, 4, &messages).map_err(internal)?;
+    let messages = authority.update(UPDATE, &[0xa5; CODE]).map_err(internal)?;
+    let terms = (Kind::File, "valve-2.firmware", Window::ALWAYS);
+    let chain = sender.send_as(terms, None, 1, 1, &messages).map_err(internal)?;
     let head = chain.head.clone();
     let frames = Truth { chains: vec![chain] }.frames(0);
     let mut list = Receivers::new(authority.network, sender.id, Zeroizing::new([9; 32]));
@@ -108,7 +110,7 @@ pub(super) fn play() -> Result<Vec<ReceiptStep>, Failure> {
         });
     };
     run(&[0, 1], &mut receipts)?;
-    note("the file was sent", &receipts);
+    note("the update was sent", &receipts);
     // The attacker has the receipts of the others, and no key.
     let copied = list.key(0).map(|key| key.receipt(&head)).unwrap_or_default();
     let mut set = [0; 16];

@@ -1,10 +1,12 @@
 //! Base stations, senders and their chains for simulations. Keys are derived from seeds.
 
+use moteseal_broadcast::firmware::{FirmwareDraft, UPDATE_PART, image_tag};
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD,
     MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, OutgoingChain, Outline, RevocationDraft,
     Revoked, SenderCertificateDraft, Window, sender_named,
 };
+use moteseal_core::identity::IssueError;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Digest};
@@ -58,6 +60,32 @@ impl Authority {
         let key = SecretKey::from_seed(algorithm, &[seed; 32])?;
         let public = key.public();
         Ok(Self { network: NetworkId::of(&public), key, public })
+    }
+
+    /// Returns the messages of an update file with this version of the firmware of a board, signed by the
+    /// base station (spec/update.md, section 2). `code` is the image after its tag.
+    ///
+    /// # Errors
+    /// [`IssueError`]; `FieldOutOfRange` if the board, the version or the length is not valid.
+    pub fn update(
+        &self,
+        (board, version): (&str, u32),
+        code: &[u8],
+    ) -> Result<Vec<Vec<u8>>, IssueError> {
+        let image = [&image_tag(board, version), code].concat();
+        let draft = FirmwareDraft {
+            network: self.network,
+            base: KeyId::of(&self.public),
+            board,
+            version,
+            length: u32::try_from(image.len()).map_err(|_| IssueError::FieldOutOfRange)?,
+            digest: Digest::of(&[&image]).0,
+        };
+        let manifest = draft.issue_part(&self.key)?;
+        Ok(std::iter::once(&manifest[..])
+            .chain(image.chunks(UPDATE_PART))
+            .map(<[u8]>::to_vec)
+            .collect())
     }
 
     /// Certifies a sender whose key is derived from its name. The certificate does not expire.

@@ -412,6 +412,13 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     /// sent before.
     pub fn solicit(&mut self, now: Now) {
         self.advance(now);
+        // A request that has waited long is sent soon, too.
+        let pace = self.pace();
+        for unknown in self.unknown.iter_mut().flatten() {
+            let (settle_ms, request_ms) = (pace.settle_ms, pace.timing.request_ms);
+            unknown.ask = Ask::at(self.clock, settle_ms, request_ms, &mut self.draws);
+            unknown.attempts = 0;
+        }
         self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
     }
 

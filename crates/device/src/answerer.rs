@@ -600,7 +600,7 @@ fn answer<K: Signer>(
             Ok((slots, epsilon)) => (&values[..slots], epsilon),
             Err(error) => return Ok(Err(error)),
         };
-    let cost = match running.permission {
+    let charge = match running.permission {
         Permission::Noisy { budget: Some(budget) } => Some((epsilon, budget)),
         _ => None,
     };
@@ -609,7 +609,7 @@ fn answer<K: Signer>(
     // early: it answers an epoch only after the epoch's end.
     let (querier, at) = (&of.querier_name, (running.epoch_ms, epoch));
     mote.begin_answers(querier, epoch.saturating_mul(running.epoch_ms))?;
-    let mut permit = match mote.answer(querier, running.id, at, ids, cost)? {
+    let mut permit = match mote.answer(querier, running.id, at, ids, charge)? {
         Ok(permit) => permit,
         Err(error) => return Ok(Err(error.named().into())),
     };

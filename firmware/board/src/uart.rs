@@ -2,7 +2,7 @@
 //! MPS2 (ARM DDI 0479, section 4.3). Reading and writing return at once.
 //!
 //! The receiver has room for 1 byte (CMSDK) or 16 bytes (PL011). An interrupt handler moves received
-//! bytes to a ring in RAM, so that none is lost while the program computes, and so that a byte ends the
+//! bytes to a ring in RAM, so that short packets are not lost while the program computes, and so that a byte ends the
 //! [sleep](Uart::sleep) of the processor.
 
 use core::ptr;
@@ -88,8 +88,8 @@ unsafe impl InterruptNumber for Receive {
     }
 }
 
-/// Handles the interrupt of a received byte. Nothing enables another one; resets the board after one.
-/// The boot stage enables none.
+/// Handles the interrupt of a received byte. After any other one, such as that of the watchdog's first end,
+/// the program waits for a reset. The boot stage enables no interrupt.
 ///
 /// # Safety
 /// Only the processor may call it.
@@ -97,7 +97,9 @@ unsafe impl InterruptNumber for Receive {
 #[exception]
 unsafe fn DefaultHandler(number: i16) {
     if u16::try_from(number) != Ok(registers::RECEIVE) {
-        crate::reset();
+        loop {
+            core::hint::spin_loop();
+        }
     }
     // A byte that arrives from here on causes the next interrupt. If the ring is full, bytes stay in the
     // receiver without another interrupt, and the program takes them after those in the ring.
@@ -137,7 +139,7 @@ mod registers {
     const CONTROL: *mut u32 = 0x4000_c030 as *mut u32;
     const INTERRUPTS: *mut u32 = 0x4000_c038 as *mut u32;
 
-    /// The interrupts of bytes in the receiver: of two or more, and of fewer after a pause.
+    /// The interrupts of bytes in the receiver: of a part of its room, and of fewer after a pause.
     const BYTES: u32 = 1 << 4 | 1 << 6;
     // 12.5 MHz / (16 * 115,200) is 6 and 50/64; eight bits, no parity, one stop bit, FIFOs on.
     pub(super) const START: &[(*mut u32, u32)] = &[
@@ -167,7 +169,7 @@ impl Uart {
             // writes to them.
             unsafe { ptr::write_volatile(register, value) };
         }
-        // SAFETY: the handler of this interrupt exists, and no critical section depends on its being
+        // SAFETY: the handler of this interrupt exists in every program that starts the line, and no critical section depends on its being
         // masked.
         unsafe { NVIC::unmask(Receive) };
     }

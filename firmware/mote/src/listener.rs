@@ -11,11 +11,11 @@
 //! If the board has slots for firmware, the listener also writes update files to flash
 //! ([`Updates`]).
 //!
-//! The mote acts only on chains of commands and on update files, only within their windows, and only if the
-//! caller knows the time. It ignores the frames that begin such a chain while it does not know the time, and
-//! before the chain's window, and asks for them again when it knows the time and when the window begins.
-//! It has no memory for them: their sender, or a neighbour that has them, must still be there, and a chain
-//! that is ignored is lost when a later one of the same sender arrives.
+//! The mote acts only on chains of commands and on update files. If the chain has a window, the mote acts on
+//! it only within the window, and only if the caller knows the time. Otherwise it ignores the frame that
+//! begins the chain, and asks for it again when it knows the time and when the window begins. It has no
+//! memory for these chains: their sender, or a neighbour that has them, must still be there, and an ignored
+//! chain is lost when a later one of the same sender arrives.
 //!
 //! It decrypts commands for named receivers if the chain's address has an entry for the mote (section
 //! 8 of spec/broadcast.md).
@@ -265,14 +265,21 @@ pub struct Listener<'p, 'm, U = NoFlash> {
     address: Option<Address>,
 }
 
-/// Chains that were ignored, because the time was not known or because they are early.
+/// Chains that were ignored, because the time was not known or because they are early. Times are in Unix
+/// seconds.
 #[derive(Clone, Copy)]
 struct Ignored {
     /// The chain that was ignored last.
     number: ChainNumber,
-    /// When the first of them begins, on the mote's timer; `None` if the time was not known.
-    due_ms: Option<u64>,
+    /// When the mote asks for them; 0 for as soon as it knows the time.
+    ask_at: u64,
+    /// The last begin of a window. Until then the mote asks again at intervals, because a head that begins
+    /// earlier may be forged.
+    last: u64,
 }
+
+/// The interval between two requests for ignored chains, in seconds.
+const ASK_AGAIN_SECONDS: u64 = 60;
 
 /// A message of a chain for named receivers, as the mote uses it.
 enum Read {
@@ -480,10 +487,9 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
         let earliest = time.map(|time| time.earliest_ms / 1000);
         let latest = time.map(|time| time.latest_ms.div_ceil(1000));
         let now = Now { ms: now_ms, unix: latest };
-        if self.ignores(now_ms, earliest, frame, notify) {
+        if self.ignores(earliest, frame, notify) {
             return Ok(());
         }
-        self.ask_again(now, |due_ms| earliest.is_some() && due_ms.is_none_or(|due| due <= now_ms));
         if let Ok(BroadcastFrame::ReceiptsWanted { chain, receivers, .. }) =
             BroadcastFrame::decode(frame)
         {
@@ -588,43 +594,44 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
 
     /// Returns whether the frame begins a chain that is ignored at this time. The frame is not verified.
     #[inline(never)]
-    fn ignores(
-        &mut self,
-        now_ms: u64,
-        earliest: Option<u64>,
-        frame: &[u8],
-        notify: &mut OnNotice<'_>,
-    ) -> bool {
+    fn ignores(&mut self, earliest: Option<u64>, frame: &[u8], notify: &mut OnNotice<'_>) -> bool {
         let Some(head) = head_of(frame) else { return false };
+        let updates = self.updates.as_deref();
+        // The reception of an image goes on.
+        if head.is_update_file()
+            && updates.is_none_or(|updates| updates.reached(head.reference()).is_some())
+        {
+            return false;
+        }
         let (number, window) = (head.id().number, head.window());
         let why = match window.check(earliest, CLOCK_OFFSET_SECONDS) {
             Err(why @ (Untimely::NoTrustedTime | Untimely::Early)) => why,
             _ => return false,
         };
-        // Report each chain once.
+        // Do not report a chain again when its head is repeated.
         if self.ignored.is_none_or(|ignored| ignored.number != number) {
             notify(Notice::NotObeyed(number, why));
         }
-        let begins_ms = earliest.map(|unix| {
-            let seconds = window.not_before.saturating_sub(unix);
-            now_ms.saturating_add(seconds.saturating_mul(1000))
-        });
-        let due_ms = match self.ignored {
-            Some(Ignored { due_ms, .. }) => due_ms.zip(begins_ms).map(|(a, b)| a.min(b)),
-            None => begins_ms,
-        };
-        self.ignored = Some(Ignored { number, due_ms });
+        let begin = earliest.map_or(0, |_| window.not_before);
+        let (ask_at, last) =
+            self.ignored.map_or((begin, begin), |of| (of.ask_at.min(begin), of.last.max(begin)));
+        self.ignored = Some(Ignored { number, ask_at, last });
         true
     }
 
-    /// Asks which chains there are, if chains were ignored and this is the time to ask for them again.
-    fn ask_again(&mut self, now: Now, is_due: impl Fn(Option<u64>) -> bool) {
-        if self.ignored.take_if(|ignored| is_due(ignored.due_ms)).is_some() {
+    /// Asks which chains there are, if chains were ignored and it is time to ask for them again.
+    fn ask_again(&mut self, now: Now, earliest: Option<u64>) {
+        if let (Some(unix), Some(ignored)) = (earliest, self.ignored)
+            && unix >= ignored.ask_at
+        {
+            let ask_at = ignored.last.min(unix.saturating_add(ASK_AGAIN_SECONDS));
+            self.ignored = (unix < ignored.last).then_some(Ignored { ask_at, ..ignored });
             self.node.solicit(now);
         }
     }
 
-    /// If a frame is due, writes it to `out` and returns its length.
+    /// If a frame is due, writes it to `out` and returns its length. `time` is as for
+    /// [`receive`](Self::receive).
     ///
     /// # Errors
     /// [`JournalError`].
@@ -632,11 +639,12 @@ impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
     pub fn next_body<F: Flash>(
         &mut self,
         now_ms: u64,
+        time: Option<TimeRange>,
         out: &mut [u8],
         durable: &mut Durable<F>,
     ) -> Result<Option<usize>, JournalError> {
         let now = Now { ms: now_ms, unix: None };
-        self.ask_again(now, |due_ms| due_ms.is_some_and(|due| due <= now_ms));
+        self.ask_again(now, time.map(|time| time.earliest_ms / 1000));
         let transmit = self.node.poll(
             now,
             &mut Kept { shelf: self.shelf, durable, updates: self.updates.as_deref() },

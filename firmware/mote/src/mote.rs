@@ -330,8 +330,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             self.retry.sent(now_ms);
             return Ok(Some((Channel::Coordinator, length)));
         }
+        let time = self.time(now_ms);
         if let Some(listener) = &mut self.listener
-            && let Some(length) = listener.next_body(now_ms, out, self.durable)?
+            && let Some(length) = listener.next_body(now_ms, time, out, self.durable)?
         {
             return Ok(Some((Channel::Broadcast, length)));
         }

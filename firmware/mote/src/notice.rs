@@ -48,8 +48,8 @@ pub enum Notice {
     Answered(u64),
     /// The mote acted on a command, which it received in this chain.
     Acted(ChainNumber, Command),
-    /// The mote did not act on a command of this chain, because it came at the wrong time or the
-    /// mote does not know the time.
+    /// The mote did not act on this chain of commands, or update file, because it came at the wrong time or
+    /// the mote does not know the time. The chain may not be verified.
     NotObeyed(ChainNumber, Untimely),
     /// The mote did not act on this chain of commands, which is for named receivers.
     NotRead(ChainNumber, AddressError),

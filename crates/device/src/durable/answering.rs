@@ -75,8 +75,8 @@ impl<K: Signer> DurableMote<K> {
 
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
     /// `running` are the queries of this querier that the mote answers; none of them is forgotten.
-    /// `cost` is what an answer with noise is charged to the budget, and the budget
-    /// (spec/policy.md, section 4). When this function returns, the journal durably records the charge and
+    /// `charge` is the epsilon of an answer with noise, which is charged to the budget, and this budget, both
+    /// in thousandths (spec/policy.md, section 4). When this function returns, the journal durably records the charge and
     /// that the epoch was answered, and the open seal or the next one will state the answer. An answer that
     /// is refused costs nothing.
     ///
@@ -89,7 +89,7 @@ impl<K: Signer> DurableMote<K> {
         query: QueryId,
         (duration_ms, epoch): (u64, u64),
         running: &[QueryId],
-        cost: Option<(u32, u32)>,
+        charge: Option<(u32, u32)>,
     ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
         let querier = querier.id();
         let Some(guard) = self.guards.get(&querier) else {
@@ -104,10 +104,11 @@ impl<K: Signer> DurableMote<K> {
             Ok(permit) => permit,
             Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
         };
-        let ledger = match cost.map(|cost| self.charged((duration_ms, epoch), cost)).transpose() {
-            Ok(ledger) => ledger,
-            Err(error) => return Ok(Err(AnswerRefused::Policy(error))),
-        };
+        let ledger =
+            match charge.map(|charge| self.charged((duration_ms, epoch), charge)).transpose() {
+                Ok(ledger) => ledger,
+                Err(error) => return Ok(Err(AnswerRefused::Policy(error))),
+            };
         if !self.makes_room(query, epoch)? {
             return Ok(Err(AnswerRefused::AnswersFull));
         }

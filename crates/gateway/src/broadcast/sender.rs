@@ -44,9 +44,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// because an offer or a request may be lost, and a receiver that misses a block loses the whole
 /// next block.
 const UNANSWERED: u32 = 3;
-/// A file in blocks of one message needs one such offer, once nobody has requested anything after this
-/// many consecutive blocks. A receiver that misses such a block has lost little, and
-/// requests it when it hears of the next one. Its request restores the number of offers.
+/// A file in blocks of one message needs one such offer, except for the last block, once no receiver has
+/// requested anything after this many consecutive blocks. A receiver that misses such a block has lost
+/// little, and requests it when it hears of the next one. Its request restores the number of offers.
 const CALM: u32 = 4;
 /// The maximum time that the network may be down, and that a link may take to accept a frame.
 const DOWN: Duration = Duration::from_secs(30);
@@ -170,7 +170,7 @@ pub struct Sender<'s, L> {
     unpaused: u64,
     /// The chain that was sent last.
     newest: Option<ChainRef>,
-    /// The number of consecutive blocks after which nobody has requested a part of a chain.
+    /// The number of consecutive blocks after which no receiver has requested a part of a chain.
     calm: u32,
     /// Whether another node has sent a frame about a chain of this sender.
     has_receiver: bool,
@@ -381,7 +381,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     .map_err(SendError::Refused)?;
                 self.flush().await?;
             }
-            let offers = if is_fine && self.calm >= CALM { 1 } else { UNANSWERED };
+            let is_calm = self.calm >= CALM && block < chain.blocks();
+            let offers = if is_fine && is_calm { 1 } else { UNANSWERED };
             self.calm = self.calm.saturating_add(1);
             self.settle(reference, block, leaves.saturating_sub(1), offers).await?;
             progress(block);

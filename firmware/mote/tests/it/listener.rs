@@ -144,9 +144,18 @@ fn rejects_replayed_commands_of_five_keys() {
     assert_eq!(obeyed(6), [true, true, true, true, false]);
 }
 
-/// Starts a mote with this flash, and passes frames to it at these times. Returns its notices, and
-/// the number of frames with which it asks for all chains afterwards.
+/// Does [`run_until`], and stays at the time of the last frame.
 fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Notice>, usize) {
+    run_until(flash, frames, frames.last().and_then(|(time, _)| *time))
+}
+
+/// Starts a mote with this flash, and passes frames to it at these times. Returns its notices, and
+/// the number of frames with which it asks for all chains afterwards, at the time `later`.
+fn run_until(
+    flash: &mut Simulated,
+    frames: &[(Option<TimeRange>, &[u8])],
+    later: Option<TimeRange>,
+) -> (Vec<Notice>, usize) {
     let audience = Audience { network: NETWORK, base: key(14).public(), shared: None };
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let mut durable = Durable::open(flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
@@ -155,7 +164,7 @@ fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Not
     let mut listener = <Listener>::new(&mut node, &mut shelf, None, 0);
     let mut out = [0; 2048];
     // The first request, which a mote sends when it starts.
-    while listener.next_body(500_000, &mut out, &mut durable).unwrap().is_some() {}
+    while listener.next_body(500_000, None, &mut out, &mut durable).unwrap().is_some() {}
     let mut notices = Vec::new();
     for (now_ms, (time, frame)) in (600_000..).step_by(10_000).zip(frames) {
         let notify = &mut |notice| notices.push(notice);
@@ -163,7 +172,7 @@ fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Not
     }
     let mut requests = 0;
     for now_ms in (700_000..720_000).step_by(100) {
-        let length = listener.next_body(now_ms, &mut out, &mut durable).unwrap();
+        let length = listener.next_body(now_ms, later, &mut out, &mut durable).unwrap();
         let frame = length.map(|length| BroadcastFrame::decode(&out[..length]).unwrap());
         let is_request = |frame| match frame {
             BroadcastFrame::Wanted { chain, block, .. } => (chain, block) == (ChainRef([0; 8]), 0),
@@ -257,11 +266,14 @@ fn asks_again_for_a_command_when_its_window_begins() {
     let early = [(Some(at(NOW)), &command[..]), (Some(at(NOW)), &later[..])];
     let early = [&known[..], &early[1..], &early, &early[..1]].concat();
     let of = |number| Notice::NotObeyed(ChainNumber(number), Untimely::Early);
-    let (notices, requests) = run(&mut flash, &early);
+    let (notices, requests) = run_until(&mut flash, &early, Some(at(NOW + 60)));
     assert_eq!(notices, [acted(1), of(6), of(5), of(6), of(5)]);
     assert!(requests > 0, "the window of one of them has begun");
+    let asks = |unix| run_until(&mut Simulated::new(), &early, Some(at(unix))).1 > 0;
+    assert_eq!([NOW + 59, NOW + 3600].map(asks), [false, true]);
     let only_later = [&known[..], &[(Some(at(NOW)), &later[..])]].concat();
-    assert_eq!(run(&mut Simulated::new(), &only_later).1, 0, "its window has not begun");
+    let asks = |unix| run_until(&mut Simulated::new(), &only_later, Some(at(unix))).1 > 0;
+    assert_eq!([NOW + 3599, NOW + 3600].map(asks), [false, true]);
     let begun = [&known[..], &[(Some(at(NOW + 60)), &command[..])]].concat();
     let back = Notice::Refused(RefusedBroadcast::ChainGoesBack);
     assert_eq!(run(&mut flash, &begun).0, [back, acted(5)], "its number was not used up");
@@ -276,7 +288,7 @@ pub(crate) fn receipts(
     let mut out = [0; 2048];
     let mut sent = Vec::new();
     for now_ms in times.step_by(50) {
-        while let Some(length) = listener.next_body(now_ms, &mut out, durable).unwrap() {
+        while let Some(length) = listener.next_body(now_ms, None, &mut out, durable).unwrap() {
             let frame = out[..length].to_vec();
             if let Ok(BroadcastFrame::Receipts { .. }) = BroadcastFrame::decode(&frame) {
                 sent.push(frame);

@@ -232,7 +232,7 @@ impl<const PAGE: usize> Mote<PAGE> {
                         return Ok(End::Restart);
                     }
                     while let Some(length) =
-                        listener.next_body(self.now_ms, &mut out, &mut durable)?
+                        listener.next_body(self.now_ms, Some(time), &mut out, &mut durable)?
                     {
                         if let Ok(BroadcastFrame::Receipts { .. }) =
                             BroadcastFrame::decode(&out[..length])

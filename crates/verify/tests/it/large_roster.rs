@@ -1,7 +1,7 @@
 //! A roster of 10,000 devices takes little more time than its signatures, and little memory.
 //! Finding G2 of the review.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer as _};
 use moteseal_verify::Roster;
@@ -9,6 +9,7 @@ use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::roster::{Device, Term};
 
 const DEVICES: usize = 10_000;
+const ROUNDS: usize = 5;
 
 #[test]
 fn a_roster_of_ten_thousand_devices_opens_in_little_more_than_its_signatures_take() {
@@ -27,16 +28,20 @@ fn a_roster_of_ten_thousand_devices_opens_in_little_more_than_its_signatures_tak
     let message = [7; 200];
     let signature = operator.signature(&message).unwrap();
     let public = operator.public();
-    let start = Instant::now();
-    for _ in 0..DEVICES {
-        public.verify(&message, &signature).unwrap();
+    let (mut signatures, mut opening) = (Duration::MAX, Duration::MAX);
+    // On a busy machine, the shortest of several alternating measurements is the least disturbed one.
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..DEVICES {
+            public.verify(&message, &signature).unwrap();
+        }
+        signatures = signatures.min(start.elapsed());
+        let start = Instant::now();
+        let roster = Roster::open(&bytes, &public).unwrap();
+        opening = opening.min(start.elapsed());
+        assert_eq!(roster.devices().len(), DEVICES);
     }
-    let signatures = start.elapsed();
-    let start = Instant::now();
-    let roster = Roster::open(&bytes, &public).unwrap();
-    let opening = start.elapsed();
     println!("{opening:?} for {DEVICES} devices, {signatures:?} for as many signatures");
-    assert_eq!(roster.devices().len(), DEVICES);
     assert!(opening < 3 * signatures, "{opening:?}, {signatures:?}");
 
     // The file itself, and for each device its entry, its name and a term.

@@ -25,8 +25,9 @@ use moteseal_terminal::progress::{count, thousands};
 /// in range of the nodes that relay to the most distant nodes. One node reboots in the middle of
 /// the run. At the end all nodes reboot, and all frames are sent again. Time is virtual: the demo
 /// takes only seconds. The demo then shows commands with an end: neither an expired command nor one that
-/// a later command has replaced is obeyed. At last it shows an update of firmware that receivers acknowledge: the
-/// sender counts the receipts, names the receiver that is missing, and counts no forged receipt.
+/// a later command has replaced is obeyed. At last it shows an update of firmware that receivers
+/// acknowledge: the sender counts the receipts, names the receiver that is missing, and counts no forged
+/// receipt.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no attack succeeded, 1 genuine messages are missing or late, 3 a forgery was accepted.\n\

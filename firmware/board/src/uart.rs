@@ -2,8 +2,8 @@
 //! MPS2 (ARM DDI 0479, section 4.3). Reading and writing return at once.
 //!
 //! The receiver has room for 1 byte (CMSDK) or 16 bytes (PL011). An interrupt handler moves received
-//! bytes to a ring in RAM, so that short packets are not lost while the program computes, and so that a byte ends the
-//! [sleep](Uart::sleep) of the processor.
+//! bytes to a ring in RAM, so that short packets are not lost while the program computes, and so that a
+//! byte ends the [sleep](Uart::sleep) of the processor.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};

@@ -454,9 +454,11 @@ fn update(scene: &Scene, seed: u64, most: u64) -> (u64, usize) {
                 scene.cut_after(0, 0);
                 scene.assert_runs(2);
                 mote.kill();
-                let (from, before) = (mote.reports().len(), mote.count("update running 2"));
+                let from = mote.reports().len();
+                let before = ["started", "update running 2"].map(|report| mote.count(report));
                 mote.power_returns();
-                mote.until_all("update running 2", before + 1);
+                mote.until_all("started", before[0] + 1);
+                mote.until_all("update running 2", before[1] + 1);
                 assert_eq!(started(&mote, from), [2]);
                 return (cuts, fallen_back);
             }

@@ -1,6 +1,6 @@
-//! Three watchers get an update of firmware, and acknowledge it to its sender. One of them is switched on late, and
-//! an attacker forges its receipt meanwhile. The sender counts the receipts and names the watcher
-//! that is missing.
+//! Three watchers get an update of firmware, and acknowledge it to its sender. One of them is switched
+//! on late, and an attacker forges its receipt meanwhile. The sender counts the receipts and names the
+//! watcher that is missing.
 
 use std::path::Path;
 

@@ -75,10 +75,10 @@ impl<K: Signer> DurableMote<K> {
 
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
     /// `running` are the queries of this querier that the mote answers; none of them is forgotten.
-    /// `charge` is the epsilon of an answer with noise, which is charged to the budget, and this budget, both
-    /// in thousandths (spec/policy.md, section 4). When this function returns, the journal durably records the charge and
-    /// that the epoch was answered, and the open seal or the next one will state the answer. An answer that
-    /// is refused costs nothing.
+    /// `charge` is the epsilon of an answer with noise, which is charged to the budget, and this budget,
+    /// both in thousandths (spec/policy.md, section 4). When this function returns, the journal durably
+    /// records the charge and that the epoch was answered, and the open seal or the next one will state
+    /// the answer. An answer that is refused costs nothing.
     ///
     /// # Errors
     /// The inner [`AnswerRefused`] if the answer is not permitted, or [`DurableError`]. In both

@@ -312,15 +312,15 @@ fn a_refused_answer_costs_nothing_and_the_budget_survives_a_restart() {
     let mut scene = Scene::new(1);
     sense(scene.mote(), EPOCH, 3);
     let answer = |scene: &mut Scene, query: u8, epoch| {
-        let (query, cost) = (QueryId([query; 16]), Some((500, 1000)));
+        let (query, charge) = (QueryId([query; 16]), Some((500, 1000)));
         scene
             .mote()
-            .answer(&QuerierName::default(), query, (100, epoch), &[query], cost)
+            .answer(&QuerierName::default(), query, (100, epoch), &[query], charge)
             .unwrap()
             .map(drop)
     };
     let answered = Err(AnswerRefused::Guard(GuardError::EpochAnswered));
-    let spent = Err(AnswerRefused::Policy(NotPermitted::BudgetSpent));
+    let spent = Err(AnswerRefused::Budget(NotPermitted::BudgetSpent));
     assert_eq!(answer(&mut scene, 1, 10), Ok(()));
     scene.restart();
     for _ in 0..3 {

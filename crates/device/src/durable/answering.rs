@@ -31,8 +31,8 @@ named_errors! {
         NotBegun => "the time from which this device may answer is not known yet",
         /// The epoch was answered before, or may have been.
         Guard(error: GuardError) => forward,
-        /// The policy does not permit the answer: the budget does not suffice.
-        Policy(error: NotPermitted) => forward,
+        /// The budget of the policy does not suffice.
+        Budget(error: NotPermitted) => forward,
         /// Too many answers are waiting for a seal that states them.
         AnswersFull => (
             "{MOST_UNSTATED} runs of answers wait for a seal that states them; connect the device \
@@ -107,7 +107,7 @@ impl<K: Signer> DurableMote<K> {
         let ledger =
             match charge.map(|charge| self.charged((duration_ms, epoch), charge)).transpose() {
                 Ok(ledger) => ledger,
-                Err(error) => return Ok(Err(AnswerRefused::Policy(error))),
+                Err(error) => return Ok(Err(AnswerRefused::Budget(error))),
             };
         if !self.makes_room(query, epoch)? {
             return Ok(Err(AnswerRefused::AnswersFull));

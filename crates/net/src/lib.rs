@@ -39,6 +39,7 @@
 
 pub mod broadcast;
 mod client;
+pub mod coap;
 mod error;
 mod fair;
 mod file;

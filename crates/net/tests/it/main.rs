@@ -5,6 +5,8 @@
 mod broadcast;
 mod broker;
 mod client;
+mod coap_lossy;
+mod coap_rules;
 mod in_process;
 mod mqtt;
 mod serial;

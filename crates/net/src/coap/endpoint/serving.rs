@@ -1,0 +1,433 @@
+//! The server's side of an endpoint: requests, responses, observers.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::super::blocks::Received;
+use super::super::config::Peer;
+use super::super::exchange::{ExchangeId, Request, Response};
+use super::super::message::{Block, Code, Kind, Message, Number, Token, encoded_length};
+use super::super::peer::{Incoming, Observer, Purpose, Reception, State};
+use super::{Endpoint, Event, Shared, add_observe, stop_observing};
+
+/// The maximum length of the options that a response has in addition to those of its representation: a
+/// version, a block, a length, an observer's number, and the marker of the payload.
+const OPTIONS: usize = 5 + 4 + 5 + 4 + 1;
+/// When a client may try again after a request was refused because others are in progress, in seconds.
+const AGAIN: u32 = 1;
+
+impl Endpoint {
+    /// Answers a request. If the peer was forgotten meanwhile, nothing happens.
+    pub fn respond(&mut self, now: Instant, id: ExchangeId, response: Response) {
+        if !self.peers.contains_key(&id.peer) {
+            return;
+        }
+        self.with(now, id.peer, |state, shared| {
+            let place = state.incoming.iter().position(|incoming| incoming.number == id.number);
+            let Some(place) = place else { return };
+            let incoming = state.incoming.swap_remove(place);
+            finish(now, id.peer, state, shared, incoming, response);
+        });
+    }
+
+    /// Sends the new version of a resource to its observers. `representation` returns the response to
+    /// each observer's request, or `None` if there is no new version of it. An error ends the
+    /// observation. An observer that has not acknowledged the version before receives the new one
+    /// after it has.
+    pub fn notify(
+        &mut self,
+        now: Instant,
+        path: &str,
+        representation: &mut dyn FnMut(&Request) -> Option<Response>,
+    ) {
+        let Some(peers) = self.shared.observing.get(path).cloned() else { return };
+        for peer in peers {
+            self.with(now, peer, |state, shared| {
+                let tokens: Vec<Token> = state
+                    .observers
+                    .iter()
+                    .filter(|observer| observer.request.path == path)
+                    .map(|observer| observer.token)
+                    .collect();
+                for token in tokens {
+                    let mut observers = state.observers.iter_mut();
+                    let found = observers.find(|observer| observer.token == token);
+                    let Some(observer) = found else { continue };
+                    let Some(response) = representation(&observer.request) else { continue };
+                    if observer.in_flight {
+                        observer.newest = Some(response);
+                    } else {
+                        push(now, peer, state, shared, token, response);
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Processes a message with a request.
+pub(super) fn requested(
+    now: Instant,
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    message: Message,
+) {
+    if state.is_duplicate(peer, shared, message.id) {
+        return;
+    }
+    state.remember(now, shared, message.id);
+    let delay = shared.config.transmission.processing_delay;
+    let acknowledge = (message.kind == Kind::Confirmable).then(|| now + delay);
+    let (kind, id, token) = (message.kind, message.id, message.token);
+    let reception = Reception { kind, id, token, acknowledge };
+    let mut message = message;
+    match read(now, peer, state, shared, (reception, &mut message)) {
+        Ok(Read { request, tag, block1, block2 }) => {
+            let number = shared.number();
+            let exchange = ExchangeId { peer, number };
+            let owner = state.owner;
+            shared.emit(Event::Request { id: exchange, owner, request: request.clone() });
+            // The body is with the user of the endpoint.
+            let request = Request { body: Bytes::new(), ..request };
+            state.incoming.push(Incoming { number, reception, request, tag, block1, block2 });
+        }
+        Err(Reply::Later) => {}
+        Err(Reply::Message(reply))
+            if kind == Kind::NonConfirmable && reply.code == Code::BAD_OPTION =>
+        {
+            // RFC 7252, section 5.4.1: the message is rejected.
+            state.reset(peer, shared, id);
+        }
+        Err(Reply::Message(reply)) => reply_with(now, peer, state, shared, reception, reply),
+    }
+}
+
+/// What is sent in reply to a message with a request that is not processed further.
+enum Reply {
+    /// The message.
+    Message(Message),
+    /// Nothing now: the request is in progress.
+    Later,
+}
+
+/// Returns a reply without options.
+fn bare(code: Code) -> Reply {
+    Reply::Message(Message::new(Kind::Acknowledgement, code, 0))
+}
+
+/// A request that was read.
+struct Read {
+    request: Request,
+    tag: Bytes,
+    block1: Option<Block>,
+    block2: Option<Block>,
+}
+
+/// Reads a request and its body. Returns the reply instead if the request is refused, or is answered
+/// here because it is a block or was answered before.
+fn read(
+    now: Instant,
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    (reception, message): (Reception, &mut Message),
+) -> Result<Read, Reply> {
+    if message.options.reduce().is_some() {
+        return Err(bare(Code::BAD_OPTION));
+    }
+    if message.options.first(Number::PROXY_URI).is_some()
+        || message.options.first(Number::PROXY_SCHEME).is_some()
+    {
+        return Err(bare(Code::PROXYING_NOT_SUPPORTED));
+    }
+    if message.code > Code::DELETE {
+        return Err(bare(Code::METHOD_NOT_ALLOWED));
+    }
+    let mut request = Request::of(message).map_err(bare)?;
+    let (Ok(block1), Ok(block2)) =
+        (message.options.block(Number::BLOCK1), message.options.block(Number::BLOCK2))
+    else {
+        return Err(bare(Code::BAD_REQUEST));
+    };
+    if message.options.uint(Number::OBSERVE) == Some(1) {
+        unregister(peer, state, shared, message.token);
+    }
+    let limit = (shared.config.body_limit)(request.code, &request.path);
+    let size1 = message.options.uint(Number::SIZE1).map_or(0, |size| size as usize);
+    if message.payload.len() > limit || (block1.is_some() && size1 > limit) {
+        return Err(too_large(limit, block1));
+    }
+    let tag = message.options.first(Number::REQUEST_TAG).cloned().unwrap_or_default();
+    if let Some(reply) = answered(now, state, shared, reception, (&request, &tag, block2)) {
+        return Err(reply);
+    }
+    match block1 {
+        None => request.body = message.payload.clone(),
+        Some(block) => {
+            let key = (state.owner, request.code, request.resource(), tag.clone());
+            match shared.uploads.receive(now, key, block, &message.payload, limit) {
+                Received::Whole(body) => request.body = body,
+                Received::Continue => {
+                    let mut reply = Message::new(Kind::Acknowledgement, Code::CONTINUE, 0);
+                    reply.options.add_block(Number::BLOCK1, block);
+                    return Err(Reply::Message(reply));
+                }
+                Received::Refused(Code::REQUEST_ENTITY_TOO_LARGE) => {
+                    return Err(too_large(limit, block1));
+                }
+                Received::Refused(code) => return Err(bare(code)),
+            }
+        }
+    }
+    if state.incoming.len() >= shared.config.limits.incoming {
+        shared.counters.refused += 1;
+        let mut reply = Message::new(Kind::Acknowledgement, Code::SERVICE_UNAVAILABLE, 0);
+        reply.options.add_uint(Number::MAX_AGE, AGAIN);
+        return Err(Reply::Message(reply));
+    }
+    Ok(Read { request, tag, block1, block2 })
+}
+
+/// Returns the refusal of a body, with the maximum length. The block option, which repeats the request's, does
+/// not ask for smaller blocks.
+fn too_large(limit: usize, block1: Option<Block>) -> Reply {
+    let mut reply = Message::new(Kind::Acknowledgement, Code::REQUEST_ENTITY_TOO_LARGE, 0);
+    if let Some(block) = block1 {
+        reply.options.add_block(Number::BLOCK1, block);
+    }
+    reply.options.add_uint(Number::SIZE1, u32::try_from(limit).unwrap_or(u32::MAX));
+    Reply::Message(reply)
+}
+
+/// Answers a request for a further block of a response. Also answers a request that is not safe and
+/// has the tag of one that was received before: a client sends its last block again, under another
+/// message id, if the response was lost. Returns `None` for another request.
+fn answered(
+    now: Instant,
+    state: &mut State,
+    shared: &mut Shared,
+    reception: Reception,
+    (request, tag, block2): (&Request, &Bytes, Option<Block>),
+) -> Option<Reply> {
+    let is_further = block2.is_some_and(|block| block.number > 0);
+    let is_tagged = request.code != Code::GET && !tag.is_empty();
+    if !is_further && !is_tagged {
+        return None;
+    }
+    let same = |incoming: &&mut Incoming| {
+        is_tagged && incoming.tag == *tag && incoming.request.key() == request.key()
+    };
+    if let Some(incoming) = state.incoming.iter_mut().find(same) {
+        incoming.reception = reception;
+        return Some(Reply::Later);
+    }
+    let (code, resource, accept) = request.key();
+    let key = (state.owner, code, resource, accept, tag.clone());
+    if let Some(mut response) = shared.representations.get(now, &key) {
+        return Some(Reply::Message(sliced(state, shared, reception.token, &mut response, block2)));
+    }
+    // A request that is not safe must not be processed again for the rest of its response.
+    (is_further && request.code != Code::GET).then(|| bare(Code::REQUEST_ENTITY_INCOMPLETE))
+}
+
+/// Sends the response to a request, and registers the observer.
+fn finish(
+    now: Instant,
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    incoming: Incoming,
+    response: Response,
+) {
+    let Incoming { reception, request, tag, block1, block2, .. } = incoming;
+    let is_unwanted = request.no_response >> (response.code.class().saturating_sub(1)) & 1 == 1;
+    if is_unwanted {
+        if reception.acknowledge.is_some() {
+            state.acknowledge(now, peer, shared, reception.id);
+        }
+        return;
+    }
+    let mut response = response;
+    let mut reply = sliced(state, shared, reception.token, &mut response, block2);
+    let is_in_blocks = reply.options.first(Number::BLOCK2).is_some();
+    if (is_in_blocks && response.code.is_success())
+        || (request.code != Code::GET && !tag.is_empty())
+    {
+        let (code, resource, accept) = request.key();
+        let key = (state.owner, code, resource, accept, tag);
+        shared.representations.put(now, key, response.clone());
+    }
+    if let Some(block) = block1 {
+        reply.options.add_block(Number::BLOCK1, block);
+    }
+    if request.observes && response.accepts_observer && response.code.is_success() {
+        let is_first = block2.is_none_or(|block| block.number == 0);
+        if is_first && register(peer, state, shared, (reception.token, request, block2)) {
+            add_observe(shared, &mut reply);
+        }
+    }
+    reply_with(now, peer, state, shared, reception, reply);
+}
+
+/// Registers an observer. Returns false if there are too many.
+fn register(
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    (token, request, block2): (Token, Request, Option<Block>),
+) -> bool {
+    unregister(peer, state, shared, token);
+    let limits = shared.config.limits;
+    if shared.observers >= limits.observers || state.observers.len() >= limits.observers_of_peer {
+        shared.counters.refused += 1;
+        return false;
+    }
+    shared.observers += 1;
+    shared.observing.entry(request.path.clone()).or_default().insert(peer);
+    let exponent = block2.map_or(Block::LARGEST, |block| block.exponent);
+    state.observers.push(Observer { token, request, exponent, in_flight: false, newest: None });
+    true
+}
+
+/// Ends an observation.
+pub(super) fn unregister(peer: Peer, state: &mut State, shared: &mut Shared, token: Token) {
+    let place = state.observers.iter().position(|observer| observer.token == token);
+    let Some(place) = place else { return };
+    let observer = state.observers.swap_remove(place);
+    shared.observers -= 1;
+    state.withdraw(Purpose::Notification(token));
+    let path = &observer.request.path;
+    if !state.observers.iter().any(|other| other.request.path == *path) {
+        stop_observing(shared, peer, path);
+    }
+}
+
+/// Sends a notification.
+fn push(
+    now: Instant,
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    token: Token,
+    response: Response,
+) {
+    let found = state.observers.iter_mut().find(|observer| observer.token == token);
+    let Some(observer) = found else { return };
+    observer.in_flight = true;
+    let (code, resource, accept) = observer.request.key();
+    let block = Block { number: 0, more: false, exponent: observer.exponent };
+    let mut response = response;
+    let mut message = sliced(state, shared, token, &mut response, Some(block));
+    let key = (state.owner, code, resource, accept, Bytes::new());
+    match message.options.first(Number::BLOCK2) {
+        Some(_) => shared.representations.put(now, key, response.clone()),
+        None => shared.representations.forget(&key),
+    }
+    message.kind = Kind::Confirmable;
+    if response.code.is_success() {
+        add_observe(shared, &mut message);
+    } else {
+        unregister(peer, state, shared, token);
+    }
+    let purpose = Purpose::Notification(token);
+    if !state.confirm(now, peer, shared, (message, purpose)) {
+        unregister(peer, state, shared, token);
+    }
+}
+
+/// Continues after a notification was acknowledged.
+pub(super) fn notified(
+    now: Instant,
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    token: Token,
+) {
+    let found = state.observers.iter_mut().find(|observer| observer.token == token);
+    let Some(observer) = found else { return };
+    observer.in_flight = false;
+    if let Some(response) = observer.newest.take() {
+        push(now, peer, state, shared, token, response);
+    }
+}
+
+/// Returns the message with a block of a response, or with the whole body if it fits. The blocks are at
+/// most as long as the client asks, as this endpoint sends, and as an address that is not validated
+/// may receive. A representation in blocks gets a version, if it has none.
+fn sliced(
+    state: &State,
+    shared: &Shared,
+    token: Token,
+    response: &mut Response,
+    wanted: Option<Block>,
+) -> Message {
+    let mut message = Message::new(Kind::Acknowledgement, response.code, 0);
+    message.token = token;
+    let largest = shared.config.block_exponent;
+    let asked = wanted.unwrap_or(Block { number: 0, more: false, exponent: largest });
+    response.write(&mut message.options);
+    let head = encoded_length(&token, &message.options) + OPTIONS;
+    let mut exponent = asked.exponent.min(largest);
+    while exponent > 0 && (16 << exponent) + head > state.room() {
+        exponent -= 1;
+    }
+    let (size, start, length) = (16 << exponent, asked.offset(), response.body.len());
+    if start > 0 && start >= length {
+        message = Message::new(Kind::Acknowledgement, Code::BAD_REQUEST, 0);
+        message.token = token;
+        return message;
+    }
+    if start == 0 && length <= size {
+        message.payload = response.body.clone();
+        return message;
+    }
+    if response.etag.is_none() {
+        let mut hasher = DefaultHasher::new();
+        response.body.hash(&mut hasher);
+        let etag = Bytes::copy_from_slice(&hasher.finish().to_be_bytes()[..4]);
+        message.options.add(Number::ETAG, etag.clone());
+        response.etag = Some(etag);
+    }
+    let end = length.min(start + size);
+    let number = u32::try_from(start >> (exponent + 4)).unwrap_or(u32::MAX);
+    let block = Block { number, more: end < length, exponent };
+    message.options.add_block(Number::BLOCK2, block);
+    if number == 0 {
+        message.options.add_uint(Number::SIZE2, u32::try_from(length).unwrap_or(u32::MAX));
+    }
+    message.payload = response.body.slice(start..end);
+    message
+}
+
+/// Sends the reply to a request: in its acknowledgement, or as a separate message.
+fn reply_with(
+    now: Instant,
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    reception: Reception,
+    mut reply: Message,
+) {
+    reply.token = reception.token;
+    match (reception.kind, reception.acknowledge) {
+        (Kind::Confirmable, Some(_)) => {
+            (reply.kind, reply.id) = (Kind::Acknowledgement, reception.id);
+        }
+        (Kind::Confirmable, None) => {
+            reply.kind = Kind::Confirmable;
+            state.confirm(now, peer, shared, (reply, Purpose::Response));
+            return;
+        }
+        _ => {
+            let Some(id) = state.id(now, shared) else { return };
+            (reply.kind, reply.id) = (Kind::NonConfirmable, id);
+        }
+    }
+    let bytes = Bytes::from(reply.encode());
+    state.remember_reply(now, shared, reception.id, bytes.clone());
+    state.transmit(peer, shared, bytes);
+}

@@ -1,0 +1,404 @@
+//! What an endpoint stores about one peer, and the message layer between them (RFC 7252, section 4):
+//! retransmission, message ids, detection of duplicates, and the limit on what is sent to an address
+//! that is not validated.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rand_core::Rng as _;
+
+use super::config::{Owner, Peer};
+use super::endpoint::Shared;
+use super::exchange::Request;
+use super::message::{Block, Code, Kind, Message, Token};
+use super::transfer::Transfer;
+
+/// The number of groups of message ids. An id is used again when its whole group is free.
+const GROUPS: usize = 16;
+/// The length of the headers of IPv4 and UDP, which the limit on amplification counts.
+const HEADERS: u64 = 28;
+/// The maximum ratio of the bytes that are sent to an address and those received from it, while the
+/// address is not validated (as in RFC 9000, section 8.1).
+const AMPLIFICATION: u64 = 3;
+
+/// The state of a peer.
+pub(super) struct State {
+    pub(super) owner: Owner,
+    ids: MessageIds,
+    pub(super) active: Vec<Outgoing>,
+    waiting: VecDeque<Outgoing>,
+    /// When a message may be sent that waits for a free message id.
+    held: Option<Instant>,
+    seen: VecDeque<Seen>,
+    seen_bytes: usize,
+    pub(super) incoming: Vec<Incoming>,
+    pub(super) transfers: Vec<Transfer>,
+    pub(super) observers: Vec<Observer>,
+    budget: Option<Budget>,
+    /// The entry of this peer in the endpoint's schedule.
+    pub(super) scheduled: Option<Instant>,
+    /// The second of the last datagram, for the order in which peers are forgotten.
+    pub(super) used: u64,
+}
+
+/// The bytes that were received from and sent to an address that is not validated.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget {
+    received: u64,
+    sent: u64,
+}
+
+/// The purpose of a confirmable message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A message of the transfer with this number.
+    Transfer(u64),
+    /// A response, separate from the acknowledgement.
+    Response,
+    /// A notification of the observer with this token.
+    Notification(Token),
+    /// A message whose loss has no consequence.
+    Other,
+}
+
+/// A confirmable message that waits to be sent, or for its acknowledgement.
+pub(super) struct Outgoing {
+    message: Message,
+    pub(super) purpose: Purpose,
+    bytes: Vec<u8>,
+    deadline: Instant,
+    timeout: Duration,
+    retransmissions: u8,
+}
+
+/// A received message id.
+struct Seen {
+    id: u16,
+    expires: Instant,
+    /// What is sent again if the message arrives again.
+    reply: Option<Bytes>,
+}
+
+/// A request that the user of the endpoint processes.
+pub(super) struct Incoming {
+    pub(super) number: u64,
+    pub(super) reception: Reception,
+    pub(super) request: Request,
+    /// The tag of the request's body.
+    pub(super) tag: Bytes,
+    /// The last block of the request's body, which the response repeats.
+    pub(super) block1: Option<Block>,
+    /// The block of the response's body that the client asks for.
+    pub(super) block2: Option<Block>,
+}
+
+/// A message with a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reception {
+    pub(super) kind: Kind,
+    pub(super) id: u16,
+    pub(super) token: Token,
+    /// When the request is acknowledged without its response; `None` if it is acknowledged or need not
+    /// be.
+    pub(super) acknowledge: Option<Instant>,
+}
+
+/// An observer (RFC 7641).
+pub(super) struct Observer {
+    pub(super) token: Token,
+    pub(super) request: Request,
+    /// The exponent of the blocks that the observer asked for.
+    pub(super) exponent: u8,
+    /// Whether a notification waits for its acknowledgement.
+    pub(super) in_flight: bool,
+    /// The newest representation, which is sent when the notification is acknowledged.
+    pub(super) newest: Option<super::exchange::Response>,
+}
+
+/// The own message ids. An id must not be used again within EXCHANGE_LIFETIME.
+struct MessageIds {
+    next: u16,
+    /// For each group, when its ids may be used again, in milliseconds since the endpoint's start.
+    free: [u64; GROUPS],
+}
+
+impl MessageIds {
+    const SIZE: u16 = u16::MAX / GROUPS as u16 + 1;
+
+    /// Returns the next id, or when it is free.
+    fn take(&mut self, now_ms: u64, lifetime_ms: u64) -> Result<u16, u64> {
+        let group = usize::from(self.next / Self::SIZE);
+        let is_first = self.next.is_multiple_of(Self::SIZE);
+        if is_first && self.free[group] > now_ms {
+            return Err(self.free[group]);
+        }
+        self.free[group] = now_ms + lifetime_ms;
+        let id = self.next;
+        self.next = self.next.wrapping_add(1);
+        Ok(id)
+    }
+}
+
+/// What happened to a confirmable message.
+pub(super) enum Fate {
+    /// The peer did not acknowledge it.
+    Lost(Purpose),
+}
+
+impl State {
+    pub(super) fn new(peer: Peer, shared: &mut Shared) -> Self {
+        let next = (shared.rng.next_u32() >> 16) as u16;
+        Self {
+            owner: Owner::Peer(peer),
+            ids: MessageIds { next, free: [0; GROUPS] },
+            active: Vec::new(),
+            waiting: VecDeque::new(),
+            held: None,
+            seen: VecDeque::new(),
+            seen_bytes: 0,
+            incoming: Vec::new(),
+            transfers: Vec::new(),
+            observers: Vec::new(),
+            budget: (!peer.is_secure()).then(Budget::default),
+            scheduled: None,
+            used: 0,
+        }
+    }
+
+    /// Notes a datagram of the peer.
+    pub(super) fn received(&mut self, length: usize) {
+        if let Some(budget) = &mut self.budget {
+            budget.received += length as u64 + HEADERS;
+        }
+    }
+
+    /// Notes that this endpoint sends a request on its own account. It chose the address, so the
+    /// limit does not apply, unless the peer sent something before.
+    pub(super) fn contact(&mut self) {
+        if self.budget.is_some_and(|budget| budget.received == 0) {
+            self.budget = None;
+        }
+    }
+
+    /// Notes that the peer receives what is sent to its address.
+    pub(super) fn validate(&mut self) {
+        self.budget = None;
+    }
+
+    pub(super) fn is_validated(&self) -> bool {
+        self.budget.is_none()
+    }
+
+    /// Returns the number of bytes that a message to this peer may have.
+    pub(super) fn room(&self) -> usize {
+        self.budget.map_or(usize::MAX, |budget| {
+            let room = (AMPLIFICATION * budget.received).saturating_sub(budget.sent + HEADERS);
+            usize::try_from(room).unwrap_or(usize::MAX)
+        })
+    }
+
+    /// Sends a datagram, unless the address is not validated and would receive too much.
+    pub(super) fn transmit(&mut self, peer: Peer, shared: &mut Shared, bytes: Bytes) {
+        if bytes.len() > self.room() {
+            shared.counters.withheld += 1;
+            return;
+        }
+        if let Some(budget) = &mut self.budget {
+            budget.sent += bytes.len() as u64 + HEADERS;
+        }
+        shared.send(peer, bytes);
+    }
+
+    /// Returns the next own message id, for a message that is not confirmable. While no id is free, the
+    /// message is not sent.
+    pub(super) fn id(&mut self, now: Instant, shared: &Shared) -> Option<u16> {
+        self.ids.take(shared.ms(now), shared.lifetime_ms()).ok()
+    }
+
+    /// Sends a confirmable message, at once or when an earlier one is acknowledged. Returns false if too
+    /// many messages wait.
+    pub(super) fn confirm(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        shared: &mut Shared,
+        (message, purpose): (Message, Purpose),
+    ) -> bool {
+        if self.waiting.len() >= shared.config.limits.outgoing {
+            return false;
+        }
+        let (bytes, timeout, retransmissions) = (Vec::new(), Duration::ZERO, 0);
+        let outgoing =
+            Outgoing { message, purpose, bytes, deadline: now, timeout, retransmissions };
+        self.waiting.push_back(outgoing);
+        self.start_waiting(now, peer, shared);
+        true
+    }
+
+    /// Sends messages that wait, as far as NSTART and the message ids permit.
+    pub(super) fn start_waiting(&mut self, now: Instant, peer: Peer, shared: &mut Shared) {
+        let transmission = shared.config.transmission;
+        self.held = None;
+        while self.active.len() < transmission.nstart
+            && let Some(mut outgoing) = self.waiting.pop_front()
+        {
+            match self.ids.take(shared.ms(now), shared.lifetime_ms()) {
+                Ok(id) => outgoing.message.id = id,
+                Err(free) => {
+                    self.held = Some(shared.start + Duration::from_millis(free));
+                    self.waiting.push_front(outgoing);
+                    return;
+                }
+            }
+            outgoing.bytes = outgoing.message.encode();
+            let spread = f64::from(shared.rng.next_u32()) / f64::from(u32::MAX);
+            let factor = 1.0 + (transmission.ack_random_factor - 1.0) * spread;
+            outgoing.timeout = transmission.ack_timeout.mul_f64(factor);
+            outgoing.deadline = now + outgoing.timeout;
+            let bytes = Bytes::copy_from_slice(&outgoing.bytes);
+            self.active.push(outgoing);
+            self.transmit(peer, shared, bytes);
+        }
+    }
+
+    /// Removes the confirmable message that an acknowledgement or a reset names. If an acknowledgement
+    /// has a response, its token must be that of the message.
+    pub(super) fn settle(&mut self, id: u16, token: Option<Token>) -> Option<Outgoing> {
+        let is_it = |outgoing: &Outgoing| {
+            outgoing.message.id == id && token.is_none_or(|token| outgoing.message.token == token)
+        };
+        let at = self.active.iter().position(is_it)?;
+        Some(self.active.remove(at))
+    }
+
+    /// Removes the messages of a purpose, because they are no longer needed.
+    pub(super) fn withdraw(&mut self, purpose: Purpose) {
+        self.active.retain(|outgoing| outgoing.purpose != purpose);
+        self.waiting.retain(|outgoing| outgoing.purpose != purpose);
+    }
+
+    /// Retransmits what is due, and returns what is lost.
+    pub(super) fn retransmit(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        shared: &mut Shared,
+    ) -> Vec<Fate> {
+        let most = shared.config.transmission.max_retransmit;
+        let (mut due, mut lost) = (Vec::new(), Vec::new());
+        self.active.retain_mut(|outgoing| {
+            if outgoing.deadline > now {
+                return true;
+            }
+            if outgoing.retransmissions == most {
+                lost.push(Fate::Lost(outgoing.purpose));
+                return false;
+            }
+            outgoing.retransmissions += 1;
+            outgoing.timeout *= 2;
+            outgoing.deadline = now + outgoing.timeout;
+            due.push(Bytes::copy_from_slice(&outgoing.bytes));
+            true
+        });
+        for bytes in due {
+            shared.counters.retransmissions += 1;
+            self.transmit(peer, shared, bytes);
+        }
+        lost
+    }
+
+    /// Returns whether a message id was seen before. If so, the reply is sent again.
+    pub(super) fn is_duplicate(&mut self, peer: Peer, shared: &mut Shared, id: u16) -> bool {
+        let Some(seen) = self.seen.iter().rev().find(|seen| seen.id == id) else { return false };
+        shared.counters.duplicates += 1;
+        if let Some(reply) = seen.reply.clone() {
+            self.transmit(peer, shared, reply);
+        }
+        true
+    }
+
+    /// Remembers a message id, for EXCHANGE_LIFETIME.
+    pub(super) fn remember(&mut self, now: Instant, shared: &Shared, id: u16) {
+        let expires = now + shared.config.transmission.exchange_lifetime;
+        self.seen.push_back(Seen { id, expires, reply: None });
+        self.forget_seen(now, shared);
+    }
+
+    /// Remembers the reply to a message.
+    pub(super) fn remember_reply(&mut self, now: Instant, shared: &Shared, id: u16, reply: Bytes) {
+        if let Some(seen) = self.seen.iter_mut().rev().find(|seen| seen.id == id) {
+            self.seen_bytes += reply.len();
+            self.seen_bytes -= seen.reply.replace(reply).map_or(0, |old| old.len());
+        }
+        self.forget_seen(now, shared);
+    }
+
+    fn forget_seen(&mut self, now: Instant, shared: &Shared) {
+        let limits = &shared.config.limits;
+        while let Some(seen) = self.seen.front()
+            && (seen.expires <= now
+                || self.seen.len() > limits.remembered
+                || (self.seen_bytes > limits.remembered_bytes && self.seen.len() > 1))
+        {
+            self.seen_bytes -= seen.reply.as_ref().map_or(0, Bytes::len);
+            self.seen.pop_front();
+        }
+        if self.seen.is_empty() {
+            self.seen = VecDeque::new();
+        }
+    }
+
+    /// Acknowledges the requests whose processing takes long, and forgets old message ids.
+    pub(super) fn keep_up(&mut self, now: Instant, peer: Peer, shared: &mut Shared) {
+        let mut due = Vec::new();
+        for incoming in &mut self.incoming {
+            if incoming.reception.acknowledge.is_some_and(|at| at <= now) {
+                incoming.reception.acknowledge = None;
+                due.push(incoming.reception.id);
+            }
+        }
+        for id in due {
+            self.acknowledge(now, peer, shared, id);
+        }
+        self.forget_seen(now, shared);
+        if self.held.is_some_and(|held| held <= now) {
+            self.start_waiting(now, peer, shared);
+        }
+    }
+
+    /// Sends an empty acknowledgement.
+    pub(super) fn acknowledge(&mut self, now: Instant, peer: Peer, shared: &mut Shared, id: u16) {
+        let bytes = Bytes::from(Message::new(Kind::Acknowledgement, Code::EMPTY, id).encode());
+        self.remember_reply(now, shared, id, bytes.clone());
+        self.transmit(peer, shared, bytes);
+    }
+
+    /// Sends a reset.
+    pub(super) fn reset(&mut self, peer: Peer, shared: &mut Shared, id: u16) {
+        let bytes = Bytes::from(Message::new(Kind::Reset, Code::EMPTY, id).encode());
+        self.transmit(peer, shared, bytes);
+    }
+
+    /// Returns when this peer needs attention next.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let active = self.active.iter().map(|outgoing| outgoing.deadline);
+        let incoming = self.incoming.iter().filter_map(|incoming| incoming.reception.acknowledge);
+        let transfers = self.transfers.iter().map(|transfer| transfer.deadline);
+        let again =
+            self.transfers.iter().filter_map(|transfer| transfer.observation.as_ref()?.again);
+        let seen = self.seen.front().map(|seen| seen.expires);
+        active.chain(incoming).chain(transfers).chain(again).chain(seen).chain(self.held).min()
+    }
+
+    /// Returns whether nothing is stored about the peer that a new state would lack.
+    pub(super) fn is_idle(&self, now_ms: u64) -> bool {
+        self.active.is_empty()
+            && self.waiting.is_empty()
+            && self.seen.is_empty()
+            && self.incoming.is_empty()
+            && self.transfers.is_empty()
+            && self.observers.is_empty()
+            && self.ids.free.iter().all(|free| *free <= now_ms)
+    }
+}

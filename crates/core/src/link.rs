@@ -68,6 +68,13 @@ impl LinkKey {
         name
     }
 
+    /// Derives the pre-shared key of a device's DTLS sessions (RFC 4279) from the link secret of the
+    /// device.
+    #[must_use]
+    pub fn dtls_psk(secret: &[u8; 32]) -> Zeroizing<[u8; 32]> {
+        derive(secret, &[b"moteseal/1/dtls"])
+    }
+
     fn tag(&self, direction: Direction, item: &[u8]) -> [u8; TAG] {
         let key = if direction == Direction::Up { &self.up } else { &self.down };
         let mut whole: [u8; 32] = key.clone().chain_update(item).finalize().into_bytes().into();

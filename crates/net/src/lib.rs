@@ -8,6 +8,7 @@
 //!   its children. [`in_memory`] implements it within a process, [`mqtt`] over a broker.
 //! - [`broadcast`] is for media on which every participant receives every frame.
 //! - [`serial`] connects one mote to its gateway.
+//! - `dtls` encrypts and authenticates datagrams (DTLS 1.2), without sockets and without a clock.
 //! - A [`Client`] connects to one cloud. If the cloud is busy, the client waits and repeats the
 //!   request. It does not follow redirects, because an untrusted cloud could use them to obtain the
 //!   token for another server. Its errors state the address that failed, the cause, and what to do.
@@ -40,6 +41,8 @@
 pub mod broadcast;
 mod client;
 pub mod coap;
+#[cfg(feature = "tls")]
+pub mod dtls;
 mod error;
 mod fair;
 mod file;

@@ -69,7 +69,7 @@ pub(crate) fn client_config(
         .map_err(|error| BadFile::new(key, format!("does not belong to the certificate: {error}")))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
     let pem = read_small(path, MAX_CA_FILE)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates =

@@ -7,6 +7,8 @@ mod broker;
 mod client;
 mod coap_lossy;
 mod coap_rules;
+#[cfg(feature = "tls")]
+mod dtls;
 mod in_process;
 mod mqtt;
 mod serial;

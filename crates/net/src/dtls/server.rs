@@ -1,0 +1,531 @@
+//! The server's side: all peers of one socket.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use super::config::{ServerConfig, ServerKeys};
+use super::cookie::Cookies;
+use super::engine::{self, Connection, Keys, Step};
+use super::hello::ClientHello;
+use super::record::{HANDSHAKE, Record, records};
+use super::{Counters, DtlsError, Event, Identity, Limits, MAX_PLAINTEXT};
+
+/// The suite `TLS_PSK_WITH_AES_128_CCM_8`.
+const PSK: u16 = 0xc0a8;
+/// The suites with certificates: `TLS_ECDHE_ECDSA_WITH_` AES-128-GCM, AES-256-GCM and
+/// ChaCha20-Poly1305.
+const CERTIFICATE: [u16; 3] = [0xc02b, 0xc02c, 0xcca9];
+/// The maximum number of records that one side sends with one key. The library makes the 64-bit
+/// nonces of AES-CCM and AES-GCM randomly: two of this number are equal with probability 2^-21.
+pub(super) const MAX_RECORDS: u32 = 1 << 22;
+
+/// The maximum number of sessions of one device. A device has more than one if its address
+/// changes, or while it runs twice.
+const SESSIONS_PER_DEVICE: usize = 8;
+/// The shortest time until a timer is due.
+const RESOLUTION: Duration = Duration::from_millis(1);
+
+/// The server's end of the sessions of one socket.
+///
+/// # Example
+/// ```
+/// use std::time::{Duration, Instant};
+/// use moteseal_net::dtls::{Event, Limits, Server, ServerConfig};
+///
+/// # fn main() -> Result<(), moteseal_net::dtls::DtlsError> {
+/// let now = Instant::now();
+/// let config = ServerConfig::new().with_psk(|_device| None);
+/// let mut server = Server::new(config, Limits::default(), now)?;
+/// let from = ([192, 0, 2, 1], 5684).into();
+/// server.receive(now, from, b"not DTLS", &mut |_event: Event<'_>| unreachable!());
+/// assert_eq!(server.counters().stray, 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Server {
+    keys: ServerKeys,
+    limits: Limits,
+    cookies: Cookies,
+    handshakes: HashMap<SocketAddr, Box<Peer>>,
+    sessions: HashMap<SocketAddr, Box<Peer>>,
+    /// The addresses of the sessions of each device, oldest first.
+    devices: HashMap<[u8; 8], Vec<SocketAddr>>,
+    /// When each peer is due. A session's entry may be too early.
+    timers: BTreeSet<(Instant, SocketAddr, Phase)>,
+    counters: Counters,
+    /// The number of the next session, or handshake.
+    next: u64,
+    buffer: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Handshake,
+    Session,
+}
+
+/// One connection: a handshake, later a session.
+struct Peer {
+    connection: Connection,
+    /// The client's random, which identifies its handshake.
+    random: [u8; 32],
+    /// The device whose pre-shared key was looked up.
+    device: Option<[u8; 8]>,
+    /// The identity from a verified certificate; later the proved identity.
+    identity: Option<Identity>,
+    /// The order of handshakes; later the number of the session.
+    number: u64,
+    phase: Phase,
+    /// The start of the handshake; later the time of the last plaintext.
+    seen: Instant,
+    /// The entry in the timers.
+    armed: Option<(Instant, Phase)>,
+    sent: u32,
+}
+
+type Out<'o> = &'o mut dyn FnMut(Event<'_>);
+
+impl Server {
+    /// Creates a server without sessions.
+    ///
+    /// # Errors
+    /// `Protocol` if the system has no randomness.
+    pub fn new(config: ServerConfig, limits: Limits, now: Instant) -> Result<Self, DtlsError> {
+        let cookies =
+            Cookies::new(now).map_err(|error| DtlsError::Protocol { cause: error.to_string() })?;
+        Ok(Self {
+            keys: config.build(limits.handshake)?,
+            limits,
+            cookies,
+            handshakes: HashMap::new(),
+            sessions: HashMap::new(),
+            devices: HashMap::new(),
+            timers: BTreeSet::new(),
+            counters: Counters::default(),
+            next: 1,
+            buffer: vec![0; engine::BUFFER],
+        })
+    }
+
+    /// Processes a datagram that arrived from `from`.
+    pub fn receive(&mut self, now: Instant, from: SocketAddr, datagram: &[u8], out: Out<'_>) {
+        let Some(records) = records(datagram) else {
+            self.counters.stray += 1;
+            return;
+        };
+        if let [record] = &records[..]
+            && let Some(hello) = ClientHello::parse(record)
+        {
+            return self.hello(now, from, &hello, datagram, out);
+        }
+        // While a peer repeats the handshake, its old session continues. Only the protected
+        // records that are no handshake messages belong to the old session.
+        let is_handshake = |record: &Record<'_>| record.epoch == 0 || record.content == HANDSHAKE;
+        let has_session = self.sessions.contains_key(&from);
+        let phase = if self.handshakes.contains_key(&from)
+            && (!has_session || records.iter().any(is_handshake))
+        {
+            Phase::Handshake
+        } else if has_session {
+            Phase::Session
+        } else {
+            self.counters.stray += 1;
+            return;
+        };
+        let Some(mut peer) = self.take(from, phase) else { return };
+        let done = peer.connection.receive_records(now, datagram, &records);
+        self.counters.stray += u64::from(done == Ok(false));
+        self.advance(now, from, peer, done.map(drop), out);
+    }
+
+    /// Encrypts and sends a plaintext to a peer with a session.
+    ///
+    /// # Errors
+    /// `NoSession`, `MessageTooLong`.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        plaintext: &[u8],
+        out: Out<'_>,
+    ) -> Result<(), DtlsError> {
+        if plaintext.len() > MAX_PLAINTEXT {
+            return Err(DtlsError::MessageTooLong { length: plaintext.len() });
+        }
+        let peer = self.take(to, Phase::Session);
+        let mut peer = peer.ok_or(DtlsError::NoSession { peer: to })?;
+        let done = if peer.sent == MAX_RECORDS {
+            Err(DtlsError::WornOut)
+        } else {
+            peer.sent += 1;
+            peer.connection.send(now, plaintext)
+        };
+        self.advance(now, to, peer, done, out);
+        if self.sessions.contains_key(&to) {
+            Ok(())
+        } else {
+            Err(DtlsError::NoSession { peer: to })
+        }
+    }
+
+    /// Repeats messages that were not answered, and ends handshakes and sessions whose time is
+    /// over. Call this at [`next_timeout`](Self::next_timeout) or later.
+    pub fn timeout(&mut self, now: Instant, out: Out<'_>) {
+        while let Some(&(at, from, phase)) = self.timers.first()
+            && at <= now
+        {
+            let Some(mut peer) = self.take(from, phase) else {
+                self.timers.pop_first();
+                continue;
+            };
+            self.disarm(from, &mut peer);
+            let is_over = now.saturating_duration_since(peer.seen) >= self.limit(phase);
+            let done = match phase {
+                Phase::Handshake if is_over => Err(DtlsError::Timeout),
+                Phase::Session if is_over => Err(DtlsError::Idle),
+                _ => peer.connection.timeout(now),
+            };
+            self.advance(now, from, peer, done, out);
+        }
+    }
+
+    /// Returns the time of the next call of [`timeout`](Self::timeout).
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, ..)| *at)
+    }
+
+    /// Closes the session of a peer, if it has one, and its incomplete handshake.
+    pub fn close(&mut self, now: Instant, peer: SocketAddr, out: Out<'_>) {
+        if let Some(handshake) = self.take(peer, Phase::Handshake) {
+            self.advance(now, peer, handshake, Err(DtlsError::Closed), out);
+        }
+        if let Some(session) = self.take(peer, Phase::Session) {
+            self.advance(now, peer, session, Err(DtlsError::Closed), out);
+        }
+    }
+
+    /// Closes all sessions of a device, after it was removed from the group or its key was
+    /// replaced.
+    pub fn close_device(&mut self, now: Instant, device: [u8; 8], out: Out<'_>) {
+        for peer in self.devices.get(&device).cloned().unwrap_or_default() {
+            self.close(now, peer, out);
+        }
+    }
+
+    /// Returns the session of a peer, and the peer's identity.
+    #[must_use]
+    pub fn session(&self, peer: SocketAddr) -> Option<(u64, &Identity)> {
+        let peer = self.sessions.get(&peer)?;
+        peer.identity.as_ref().map(|identity| (peer.number, identity))
+    }
+
+    /// Returns the number of sessions.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Returns the number of incomplete handshakes.
+    #[must_use]
+    pub fn handshakes(&self) -> usize {
+        self.handshakes.len()
+    }
+
+    /// Returns what the server has dropped and refused so far.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn hello(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        hello: &ClientHello<'_>,
+        datagram: &[u8],
+        out: Out<'_>,
+    ) {
+        if !self.cookies.is_valid(now, from, hello) {
+            self.counters.unverified += 1;
+            let cookie = self.cookies.cookie(now, from, hello);
+            return out(Event::Send { to: from, datagram: &hello.verify_request(&cookie) });
+        }
+        let is_same = |peer: &Peer| peer.random == *hello.random;
+        if self.handshakes.get(&from).is_some_and(|peer| is_same(peer))
+            && let Some(mut peer) = self.take(from, Phase::Handshake)
+        {
+            // The client repeats its message: repeat the answer.
+            let records = records(datagram).unwrap_or_default();
+            let done = peer.connection.receive_records(now, datagram, &records);
+            return self.advance(now, from, peer, done.map(drop), out);
+        }
+        if self.sessions.get(&from).is_some_and(|peer| is_same(peer)) {
+            self.counters.stray += 1;
+            return;
+        }
+        // A client that restarts does not continue its previous handshake.
+        self.remove(from, Phase::Handshake);
+        let Some(keys) = self.keys.for_suites(hello.suites()) else {
+            self.counters.refused += 1;
+            let alert = hello.alert(40);
+            out(Event::Send { to: from, datagram: &alert });
+            return out(Event::Refused { peer: from, why: DtlsError::NoCommonSuite });
+        };
+        let (connection, done) = Connection::server(keys, now, hello, datagram);
+        self.make_room(now, from, out);
+        let number = self.next;
+        self.next += 1;
+        let peer = Box::new(Peer {
+            connection,
+            random: *hello.random,
+            device: None,
+            identity: None,
+            number,
+            phase: Phase::Handshake,
+            seen: now,
+            armed: None,
+            sent: 0,
+        });
+        self.advance(now, from, peer, done, out);
+    }
+
+    /// Ends the oldest handshakes until there is room for one more from this address.
+    fn make_room(&mut self, now: Instant, from: SocketAddr, out: Out<'_>) {
+        let network = network(from.ip());
+        let of_network = |from: &SocketAddr| self::network(from.ip()) == network;
+        let count = self.handshakes.keys().filter(|from| of_network(from)).count();
+        let is_full = self.handshakes.len() >= self.limits.handshakes;
+        let oldest = if count >= self.limits.handshakes_per_network {
+            self.oldest_handshake(of_network)
+        } else if is_full {
+            self.oldest_handshake(|_| true)
+        } else {
+            None
+        };
+        if let Some(oldest) = oldest
+            && let Some(peer) = self.take(oldest, Phase::Handshake)
+        {
+            self.advance(now, oldest, peer, Err(DtlsError::Evicted), out);
+        }
+    }
+
+    fn oldest_handshake(&self, filter: impl Fn(&SocketAddr) -> bool) -> Option<SocketAddr> {
+        let candidates = self.handshakes.iter().filter(|(from, _)| filter(from));
+        candidates.min_by_key(|(_, peer)| peer.number).map(|(from, _)| *from)
+    }
+
+    /// Passes everything that a connection has to report to the caller, and stores the connection
+    /// again or ends it.
+    fn advance(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        mut peer: Box<Peer>,
+        done: Result<(), DtlsError>,
+        out: Out<'_>,
+    ) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let end = done.and_then(|()| self.poll(now, from, &mut peer, &mut buffer, out));
+        match end {
+            Ok(wait) => self.store(from, peer, wait),
+            Err(why) => self.end(from, peer, why, &mut buffer, out),
+        }
+        self.buffer = buffer;
+    }
+
+    fn poll(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        peer: &mut Peer,
+        buffer: &mut Vec<u8>,
+        out: Out<'_>,
+    ) -> Result<Instant, DtlsError> {
+        if let Some(device) = self.keys.resolver.as_ref().and_then(|resolver| resolver.take()) {
+            peer.device = Some(device);
+        }
+        loop {
+            match peer.connection.poll(buffer) {
+                Step::Send(datagram) => out(Event::Send { to: from, datagram }),
+                Step::Certificate(certificate) => {
+                    let authority = self.keys.authority.as_ref();
+                    let authority = authority.ok_or(DtlsError::NoCommonSuite)?;
+                    peer.identity = Some(authority.verify_client(certificate)?);
+                }
+                Step::Connected => self.open(now, from, peer, out)?,
+                Step::Data(bytes) => {
+                    peer.seen = now;
+                    out(Event::Data { peer: from, session: peer.number, bytes });
+                }
+                Step::ClosedByPeer => {
+                    while let Step::Send(datagram) = peer.connection.poll(buffer) {
+                        out(Event::Send { to: from, datagram });
+                    }
+                    return Err(DtlsError::ClosedByPeer);
+                }
+                Step::Wait(at) => {
+                    let end = peer.seen.checked_add(self.limit(peer.phase));
+                    // A time that has passed would be due again at once.
+                    return Ok(at.min(end.unwrap_or(at)).max(now + RESOLUTION));
+                }
+            }
+        }
+    }
+
+    /// Makes a session of a complete handshake.
+    fn open(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        peer: &mut Peer,
+        out: Out<'_>,
+    ) -> Result<(), DtlsError> {
+        let identity = match (peer.connection.is_psk(), peer.device, peer.identity.take()) {
+            (true, Some(device), _) => Identity::Device(device),
+            (false, _, Some(identity)) => identity,
+            (false, _, None) if self.keys.accepts_anonymous => Identity::Anonymous,
+            _ => return Err(DtlsError::NotAuthentic),
+        };
+        let end = |server: &mut Self, from, why, out: Out<'_>| {
+            if let Some(old) = server.take(from, Phase::Session) {
+                server.end(from, old, why, &mut Vec::new(), out);
+            }
+        };
+        end(self, from, DtlsError::Replaced, out);
+        if let Some(device) = identity.device() {
+            let oldest = self.devices.get(&device).filter(|of| of.len() >= SESSIONS_PER_DEVICE);
+            if let Some(oldest) = oldest.and_then(|of| of.first().copied()) {
+                end(self, oldest, DtlsError::Replaced, out);
+            }
+            self.devices.entry(device).or_default().push(from);
+        }
+        if self.sessions.len() >= self.limits.sessions {
+            let idle = self.sessions.iter().min_by_key(|(_, peer)| peer.seen);
+            if let Some(idle) = idle.map(|(from, _)| *from) {
+                end(self, idle, DtlsError::Evicted, out);
+            }
+        }
+        peer.phase = Phase::Session;
+        peer.seen = now;
+        peer.identity = Some(identity.clone());
+        peer.number = self.next;
+        self.next += 1;
+        out(Event::Opened { peer: from, session: peer.number, identity });
+        Ok(())
+    }
+
+    /// Reports the end of a handshake or a session, and drops it.
+    fn end(
+        &mut self,
+        from: SocketAddr,
+        mut peer: Box<Peer>,
+        why: DtlsError,
+        buffer: &mut Vec<u8>,
+        out: Out<'_>,
+    ) {
+        self.disarm(from, &mut peer);
+        self.counters.evicted += u64::from(why == DtlsError::Evicted);
+        let is_told = matches!(
+            why,
+            DtlsError::Closed | DtlsError::Idle | DtlsError::Evicted | DtlsError::WornOut
+        );
+        if peer.phase == Phase::Handshake {
+            self.counters.refused += 1;
+            if let Some(alert) = peer.connection.alert(&why) {
+                out(Event::Send { to: from, datagram: &alert });
+            }
+            return out(Event::Refused { peer: from, why });
+        }
+        if is_told {
+            peer.connection.close();
+            while let Step::Send(datagram) = peer.connection.poll(buffer) {
+                out(Event::Send { to: from, datagram });
+            }
+        }
+        if let Some(device) = peer.identity.as_ref().and_then(Identity::device)
+            && let Some(addresses) = self.devices.get_mut(&device)
+        {
+            addresses.retain(|address| *address != from);
+            if addresses.is_empty() {
+                self.devices.remove(&device);
+            }
+        }
+        out(Event::Closed { peer: from, session: peer.number, why });
+    }
+
+    const fn limit(&self, phase: Phase) -> Duration {
+        match phase {
+            Phase::Handshake => self.limits.handshake,
+            Phase::Session => self.limits.idle,
+        }
+    }
+
+    fn map(&mut self, phase: Phase) -> &mut HashMap<SocketAddr, Box<Peer>> {
+        match phase {
+            Phase::Handshake => &mut self.handshakes,
+            Phase::Session => &mut self.sessions,
+        }
+    }
+
+    /// Takes a connection out. Its timer stays.
+    fn take(&mut self, from: SocketAddr, phase: Phase) -> Option<Box<Peer>> {
+        self.map(phase).remove(&from)
+    }
+
+    fn remove(&mut self, from: SocketAddr, phase: Phase) {
+        if let Some(mut peer) = self.take(from, phase) {
+            self.disarm(from, &mut peer);
+        }
+    }
+
+    fn store(&mut self, from: SocketAddr, mut peer: Box<Peer>, wait: Instant) {
+        // A session is used often. Its timer is changed only if it is too late.
+        let is_armed = peer.armed.is_some_and(|(at, phase)| {
+            phase == peer.phase && at <= wait && phase == Phase::Session
+        });
+        if !is_armed {
+            self.disarm(from, &mut peer);
+            self.timers.insert((wait, from, peer.phase));
+            peer.armed = Some((wait, peer.phase));
+        }
+        self.map(peer.phase).insert(from, peer);
+    }
+
+    fn disarm(&mut self, from: SocketAddr, peer: &mut Peer) {
+        if let Some((at, phase)) = peer.armed.take() {
+            self.timers.remove(&(at, from, phase));
+        }
+    }
+}
+
+impl ServerKeys {
+    /// Returns the keys for the first offered suite that the server has.
+    fn for_suites(&self, suites: impl Iterator<Item = u16>) -> Option<&Keys> {
+        suites.into_iter().find_map(|suite| match suite {
+            PSK => self.psk.as_ref(),
+            suite if CERTIFICATE.contains(&suite) => self.certificate.as_ref(),
+            _ => None,
+        })
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("sessions", &self.sessions.len())
+            .field("handshakes", &self.handshakes.len())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns what the limit of handshakes counts as one network: an IPv4 address, or the first 64
+/// bits of an IPv6 address.
+fn network(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),
+        IpAddr::V6(address) => u128::from(address) >> 64,
+    }
+}

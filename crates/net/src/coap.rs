@@ -2,17 +2,26 @@
 //! 7967).
 //!
 //! [`Endpoint`] is the protocol without I/O, client and server at once: datagrams and the time are
-//! arguments, and datagrams and events are results.
+//! arguments, and datagrams and events are results. A [`Socket`](socket::Socket) drives it, with or
+//! without DTLS. [`CoapChild`] and [`CoapParent`] are the ends of a [link](crate::link).
 
+mod address;
 mod blocks;
 pub mod config;
 pub mod endpoint;
 pub mod exchange;
+mod link;
 pub mod message;
 mod peer;
+pub mod socket;
 mod transfer;
 
+pub use address::Address;
 pub use config::{Config, Limits, Owner, Peer, Transmission};
 pub use endpoint::{Counters, Endpoint, Event, Output};
 pub use exchange::{ExchangeId, Request, RequestError, RequestId, Response};
-pub use message::{Code, Format, MAX_MESSAGE};
+#[cfg(feature = "tls")]
+pub use link::Credentials;
+pub use link::{ChildOptions, CoapChild, CoapParent};
+pub use message::{Code, Format};
+pub use socket::{Handle, Observation, Security, Service, Socket, To};

@@ -203,6 +203,12 @@ impl Endpoint {
         self.shared.observers
     }
 
+    /// Returns whether a message to a peer was retransmitted twice without an acknowledgement.
+    #[must_use]
+    pub fn is_stalled(&self, peer: Peer) -> bool {
+        self.peers.get(&peer).is_some_and(State::is_stalled)
+    }
+
     /// States which device a DTLS session belongs to. Its uploads continue after a new handshake.
     pub fn identify(&mut self, peer: Peer, device: [u8; 8]) {
         self.owners.insert(peer, Owner::Device(device));

@@ -8,9 +8,6 @@ use std::fmt;
 use bytes::Bytes;
 use coap_lite::{CoapOption, MessageClass, MessageType, Packet};
 
-/// The maximum length of a message, in bytes. It fits a datagram of 1,280 bytes (the smallest MTU of
-/// IPv6) with the headers of IPv6, UDP and DTLS.
-pub const MAX_MESSAGE: usize = 1200;
 /// The maximum length of a token (RFC 7252, section 3). Longer tokens (RFC 8974) serve intermediaries
 /// that keep no state, and are a format error here.
 pub const MAX_TOKEN: usize = 8;

@@ -380,6 +380,11 @@ impl State {
         self.transmit(peer, shared, bytes);
     }
 
+    /// Returns whether a message was retransmitted twice without an acknowledgement.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.active.iter().any(|outgoing| outgoing.retransmissions >= 2)
+    }
+
     /// Returns when this peer needs attention next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let active = self.active.iter().map(|outgoing| outgoing.deadline);

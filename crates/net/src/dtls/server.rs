@@ -214,6 +214,12 @@ impl Server {
         }
     }
 
+    /// Returns the devices that have sessions.
+    #[must_use]
+    pub fn devices(&self) -> Vec<[u8; 8]> {
+        self.devices.keys().copied().collect()
+    }
+
     /// Returns the session of a peer, and the peer's identity.
     #[must_use]
     pub fn session(&self, peer: SocketAddr) -> Option<(u64, &Identity)> {

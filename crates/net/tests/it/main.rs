@@ -5,6 +5,8 @@
 mod broadcast;
 mod broker;
 mod client;
+#[cfg(feature = "tls")]
+mod coap_link;
 mod coap_lossy;
 mod coap_rules;
 #[cfg(feature = "tls")]

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use moteseal_net::dtls::{DtlsError, Identity, Limits};
 
-use super::world::{DEVICE, Faults, Seen, Way, World, data, device_address, psk_client, psk_config};
+use super::world::{
+    DEVICE, Faults, Seen, Way, World, data, device_address, psk_client, psk_config,
+};
 
 /// The time within which a handshake either completes or fails.
 const BOUND: Duration = Duration::from_secs(45);
@@ -63,7 +65,8 @@ fn a_thousand_lossy_handshakes_complete_and_no_plaintext_arrives_twice() {
         let to = device_address(device);
         for number in 0..10 {
             world.send_up(device, &[b'u', number]);
-            let sent = world.at_server(|server, now, out| server.send(now, to, &[b'd', number], out));
+            let sent =
+                world.at_server(|server, now, out| server.send(now, to, &[b'd', number], out));
             assert_eq!(sent, Ok(()), "seed {seed}");
             world.run_for(Duration::from_millis(100));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use moteseal_net::dtls::{Event, Identity, Limits, Server};
 
-use super::world::{DEVICE, DELAY, Seen, Way, World, data, device_address, psk_client, psk_config};
+use super::world::{DELAY, DEVICE, Seen, Way, World, data, device_address, psk_client, psk_config};
 
 fn world() -> World {
     World::new(psk_config(), Limits::default())
@@ -35,7 +35,12 @@ fn with_cookie(hello: &[u8], request: &[u8]) -> Vec<u8> {
 }
 
 /// The only answer to a datagram.
-fn answer(server: &mut Server, now: std::time::Instant, from: SocketAddr, datagram: &[u8]) -> Vec<u8> {
+fn answer(
+    server: &mut Server,
+    now: std::time::Instant,
+    from: SocketAddr,
+    datagram: &[u8],
+) -> Vec<u8> {
     let mut answers = Vec::new();
     server.receive(now, from, datagram, &mut |event| {
         if let Event::Send { to, datagram } = event {
@@ -160,7 +165,12 @@ fn forged_records_from_a_devices_address_neither_deliver_data_nor_end_the_sessio
         record(21, 0, 92, &[1, 0]),
         record(20, 0, 93, &[1]),
         record(22, 0, 94, &hello[13..]),
-        record(22, 0, 95, &[20, 0, 0, 12, 0, 3, 0, 0, 0, 0, 0, 12, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3]),
+        record(
+            22,
+            0,
+            95,
+            &[20, 0, 0, 12, 0, 3, 0, 0, 0, 0, 0, 12, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3],
+        ),
         record(22, 0, 96, &[1, 0xff, 0xff, 0xff, 0, 9, 0, 0, 0, 0, 0, 1, 1]),
         record(22, 1, 97, &[0; 40]),
         record(23, 1, 98, &[7; 60]),

@@ -126,10 +126,20 @@ fn s_client_opens_sessions_with_a_key_and_with_certificates() {
     let path = |name| pki.path(name).to_str().unwrap().to_owned();
     let (ca, certificate, own) = (path("ca.pem"), path("client.pem"), path("client.key"));
     let key = key();
-    let with_key = ["-psk_identity", IDENTITY, "-psk", &key, "-cipher", "PSK-AES128-CCM8:@SECLEVEL=0"];
+    let with_key =
+        ["-psk_identity", IDENTITY, "-psk", &key, "-cipher", "PSK-AES128-CCM8:@SECLEVEL=0"];
     let with_certificate = [
-        "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256", "-CAfile", &ca, "-cert", &certificate, "-key",
-        &own, "-verify_return_error", "-verify_ip", "127.0.0.1",
+        "-cipher",
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "-CAfile",
+        &ca,
+        "-cert",
+        &certificate,
+        "-key",
+        &own,
+        "-verify_return_error",
+        "-verify_ip",
+        "127.0.0.1",
     ];
     for (options, names_certificate) in [(&with_key[..], false), (&with_certificate[..], true)] {
         let socket = socket();
@@ -205,10 +215,27 @@ fn s_server_accepts_sessions_with_a_key_and_with_certificates() {
     let path = |name| pki.path(name).to_str().unwrap().to_owned();
     let (ca, certificate, own) = (path("ca.pem"), path("server.pem"), path("server.key"));
     let key = key();
-    let with_key = ["-nocert", "-psk_identity", IDENTITY, "-psk", &key, "-cipher", "PSK-AES128-CCM8:@SECLEVEL=0"];
+    let with_key = [
+        "-nocert",
+        "-psk_identity",
+        IDENTITY,
+        "-psk",
+        &key,
+        "-cipher",
+        "PSK-AES128-CCM8:@SECLEVEL=0",
+    ];
     let with_certificate = [
-        "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256", "-CAfile", &ca, "-cert", &certificate, "-key",
-        &own, "-Verify", "1", "-verify_return_error",
+        "-cipher",
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "-CAfile",
+        &ca,
+        "-cert",
+        &certificate,
+        "-key",
+        &own,
+        "-Verify",
+        "1",
+        "-verify_return_error",
     ];
     let authority = || Authority::load(&pki.path("ca.pem"), SystemTime::now).unwrap();
     let mutual = || {

@@ -195,7 +195,9 @@ impl World {
                 let (_, (way, peer, datagram)) = self.in_flight.pop_first().unwrap();
                 match way {
                     Way::Up => {
-                        self.at_server(|server, now, out| server.receive(now, peer, &datagram, out));
+                        self.at_server(|server, now, out| {
+                            server.receive(now, peer, &datagram, out);
+                        });
                     }
                     Way::Down => {
                         let device = self.devices.iter().position(|of| of.address == peer);

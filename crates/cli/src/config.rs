@@ -45,8 +45,26 @@ pub(crate) struct Gateway {
     #[serde(default)]
     pub(crate) time: Time,
     pub(crate) listen: Option<SocketAddr>,
-    pub(crate) link: BrokerConfig,
+    /// The broker of the devices that connect over MQTT.
+    pub(crate) link: Option<BrokerConfig>,
+    /// Where children connect over CoAP, without DTLS and with it.
+    pub(crate) listen_coap: Option<SocketAddr>,
+    pub(crate) listen_coaps: Option<SocketAddr>,
+    /// The certificate of this gateway, for children that have certificates instead of keys.
+    pub(crate) coaps: Option<Certificates>,
     pub(crate) cloud: Option<Cloud>,
+}
+
+/// A certificate, and the authority that issues the certificates of the other side.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Certificates {
+    /// The authority's certificates (PEM).
+    pub(crate) ca: PathBuf,
+    /// The own certificate (PEM).
+    pub(crate) certificate: PathBuf,
+    /// Its key (PEM).
+    pub(crate) certificate_key: PathBuf,
 }
 
 /// The contents of `aggregator.toml`.
@@ -71,7 +89,13 @@ pub(crate) struct Aggregator {
     #[serde(default = "default_sum_grace", deserialize_with = "duration")]
     pub(crate) grace: Duration,
     pub(crate) listen: Option<SocketAddr>,
-    pub(crate) link: BrokerConfig,
+    /// The broker of the children that connect over MQTT.
+    pub(crate) link: Option<BrokerConfig>,
+    /// Where children connect over CoAP, without DTLS and with it.
+    pub(crate) listen_coap: Option<SocketAddr>,
+    pub(crate) listen_coaps: Option<SocketAddr>,
+    /// The certificate of this gateway, for children that have certificates instead of keys.
+    pub(crate) coaps: Option<Certificates>,
     /// The broker between the gateway and its parent, if it differs from `link`.
     pub(crate) up_link: Option<BrokerConfig>,
 }
@@ -330,6 +354,13 @@ pub(crate) fn load_as<T: DeserializeOwned>(
     Ok((config, folder.to_owned()))
 }
 
+/// Returns the name of a group in topics and paths: that of its coordinator, or that of the aggregator
+/// of private sums with this name.
+pub(crate) fn link_group(roster: &Roster, aggregator: Option<&str>) -> String {
+    let group = hex::encode(roster.group().0);
+    aggregator.map_or_else(|| group.clone(), |aggregator| format!("{group}.{aggregator}"))
+}
+
 /// Returns the options of the link to a group's broker. `table` is the name of the link's table in
 /// `file`, for error messages.
 pub(crate) fn link_options(
@@ -337,23 +368,8 @@ pub(crate) fn link_options(
     table: &str,
     file: &Path,
     folder: &Path,
-    roster: &Roster,
+    group: String,
 ) -> Result<mqtt::Options, Failure> {
-    link.group_options(table, folder, hex::encode(roster.group().0))
-        .map_err(|error| client_error::input(&error).about(file))
-}
-
-/// Returns the options of the link to the broker that carries a group's private sums to the
-/// aggregator with this name.
-pub(crate) fn aggregator_options(
-    link: &BrokerConfig,
-    table: &str,
-    file: &Path,
-    folder: &Path,
-    roster: &Roster,
-    aggregator: &str,
-) -> Result<mqtt::Options, Failure> {
-    let group = format!("{}.{aggregator}", hex::encode(roster.group().0));
     link.group_options(table, folder, group)
         .map_err(|error| client_error::input(&error).about(file))
 }

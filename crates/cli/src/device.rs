@@ -17,8 +17,7 @@ use moteseal_device::outbox::default_state_path;
 use moteseal_device::runner;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording, chain_state};
 use moteseal_net::link::{State, until_up};
-use moteseal_net::mqtt::{self, MqttChild};
-use moteseal_net::{ChildLink as _, LinkError};
+use moteseal_net::{AnyChild, ChildLink as _, LinkError};
 use moteseal_seal::wire::MAX_RECORD;
 use moteseal_service::stop_signal;
 use moteseal_verify::Calendar;
@@ -26,10 +25,11 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use crate::cloud::{Log, log, runtime};
-use crate::config::{self, link_options};
+use crate::config::{self, link_group};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::{check_state, unit_hint};
+use crate::links;
 use crate::policy_watch::PolicyWatch;
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
@@ -104,6 +104,10 @@ pub(crate) struct Run {
     /// gateway accepts
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
     speed: Speed,
+    /// The address of the gateway or broker, instead of `url` in the table [link]:
+    /// coaps://gateway.example, coap://.., mqtts://broker.example or mqtt://..
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
     /// Check the configuration and the files that it names, print what would run, and exit
     #[arg(long)]
     check: bool,
@@ -168,7 +172,12 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let salt_key = files::salt_key(&salt_path).map_err(in_key("salt_key"))?;
     let secret = files::link_secret(&folder.join(&config.link_secret), &roster, Some(device))
         .map_err(in_key("link_secret"))?;
-    let link = link_options(&config.link, "link", file, &folder, &roster)?;
+    let mut config = config;
+    if let Some(to) = &arguments.to {
+        config.link = links::replaced(&config.link, to);
+    }
+    let group = link_group(&roster, None);
+    let link = links::parent_address(&config.link, ("link", file, &folder), group, &secret)?;
     let source =
         Source::read(&config.source, &folder, roster.calendar()).map_err(in_key("source"))?;
     let schema = Schema::decode(source.schema())
@@ -252,12 +261,11 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
-        let connect = |options: &mqtt::Options| MqttChild::new(options, device.0).map_err(Failure::from);
-        let mut link = connect(&link)?;
-        let mut sum_links =
-            sums.iter().map(|sums| connect(&sums.link)).collect::<Result<Vec<_>, _>>()?;
+        let mut link = link.open(device.0)?;
+        let sum_links = sums.iter().map(|sums| sums.link.open(device.0));
+        let mut sum_links = sum_links.collect::<Result<Vec<_>, _>>()?;
         let names = sums.iter().map(|sums| sums.membership.querier_name);
-        let states = names.zip(sum_links.iter().map(MqttChild::state)).collect();
+        let states = names.zip(sum_links.iter().map(AnyChild::state)).collect();
         let answerer = |Sums { membership, .. }| {
             Answerer::new(membership, source.schema().to_vec(), Box::new(runner::system_clock))
         };

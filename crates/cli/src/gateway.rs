@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::Signer;
 use moteseal_gateway::service::Rosters;
 use moteseal_gateway::station::{self, CoordinatorKeys};
@@ -20,9 +21,10 @@ use moteseal_verify::Roster;
 use tracing::{info, warn};
 
 use crate::cloud::{Log, log, runtime};
-use crate::config::{self, link_options};
+use crate::config::{self, link_group, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::links::{Children, Listen};
 use crate::progress::{bytes, count, thousands};
 use crate::roster_watch::RosterWatch;
 use crate::succession::{Succession, record_roster};
@@ -105,6 +107,12 @@ pub(crate) struct Run {
     /// The gateway's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Accept devices over CoAP without DTLS on this address, as `listen_coap` in the configuration
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_coap: Option<std::net::SocketAddr>,
+    /// Accept devices over CoAP with DTLS on this address, as `listen_coaps` in the configuration
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_coaps: Option<std::net::SocketAddr>,
     /// Check the configuration and the files that it names, print what would run, and exit
     #[arg(long)]
     check: bool,
@@ -172,7 +180,16 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
         Failure::from(error).about_key(file, key)
     })?;
-    let link = link_options(&config.link, "link", file, &folder, &roster)?;
+    let listen = Listen {
+        coap: arguments.listen_coap.or(config.listen_coap),
+        coaps: arguments.listen_coaps.or(config.listen_coaps),
+        certificates: config.coaps.as_ref(),
+    };
+    listen.check(config.link.as_ref(), file)?;
+    let name = link_group(&roster, None);
+    let link = config.link.as_ref();
+    let link = link.map(|link| link_options(link, "link", file, &folder, name.clone()));
+    let link = link.transpose()?;
     let members: Vec<[u8; 8]> = roster.devices().map(|device| device.id.0).collect();
     let cloud = config.cloud.as_ref().map(|cloud| cloud.client(file, &folder)).transpose()?;
     let state = folder.join(&config.state);
@@ -197,15 +214,20 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime
-            .block_on(async { MqttParent::new(&link, members).map(drop) })
+            .block_on(async {
+                link.as_ref().map(|link| MqttParent::new(link, members)).transpose().map(drop)
+            })
             .map_err(|error| Failure::from(error).about_key(file, "link"))?;
         let period = roster.newest_period();
         let budget = period.budget.unwrap_or_default();
         let grace = config.grace.as_millis();
-        return valid(&[
+        let mut rows = vec![
             ("group", of_group(&roster)),
             ("budget", format!("{} events per epoch of {} ms", thousands(budget), period.epoch_ms)),
-            ("link", config.link.url.clone()),
+        ];
+        rows.extend(config.link.iter().map(|link| ("link", link.url.clone())));
+        rows.extend(listen.urls().into_iter().map(|url| ("link", url)));
+        rows.extend([
             ("secret", secret.parent().unwrap_or_default().to_owned()),
             ("state", format!("{}, at most {}", state.display(), bytes(config.disk))),
             (
@@ -228,6 +250,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             ),
             ("listen", metrics(config.listen)),
         ]);
+        return valid(&rows);
     }
     log(arguments.log);
     if cloud.is_none() {
@@ -237,6 +260,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     // a later version is loaded.
     let before = succession.before().unwrap_or(&roster).clone();
     let is_later = before.digest() != roster.digest();
+    let link_secret = secret.clone();
     let (mut station, mut recovered) =
         Station::open(&state, before, secret.into_bytes(), keys, config.disk)?;
     if is_later {
@@ -251,7 +275,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         "the journal was read"
     );
     runtime()?.block_on(async move {
-        let parent = MqttParent::new(&link, members)?;
+        let children = Children { group: roster.group(), name, members, secret: &link_secret };
+        let (parent, urls) = listen.open(link.as_ref(), children, (file, &folder))?;
         let write = record.clone();
         let rosters = Rosters {
             newest: roster_watch.rosters(),
@@ -264,6 +289,9 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
+        }
+        for url in urls {
+            let _ = writeln!(std::io::stdout(), "{url}");
         }
         let state = parent.state();
         let refused = async {

@@ -25,6 +25,7 @@ mod get;
 mod input_table;
 mod inspect;
 mod key;
+mod links;
 mod policy_watch;
 mod push;
 mod replay;

@@ -251,7 +251,7 @@ pub fn secret(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, InputError
 }
 
 /// A link secret, and what its file states about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LinkSecret {
     bytes: Zeroizing<[u8; 32]>,
     /// The name of the secret that the parent at the upper end of the link keeps, if it is known.

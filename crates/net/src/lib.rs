@@ -5,7 +5,8 @@
 //! querier. It transports bytes and does not interpret them.
 //!
 //! - [`link`] defines the link between one parent (a coordinator, an aggregator or a querier) and
-//!   its children. [`in_memory`] implements it within a process, [`mqtt`] over a broker.
+//!   its children. [`in_memory`] implements it within a process, [`mqtt`] over a broker, [`coap`]
+//!   from host to host, [`any`] by the scheme of an address.
 //! - [`broadcast`] is for media on which every participant receives every frame.
 //! - [`serial`] connects one mote to its gateway.
 //! - `dtls` encrypts and authenticates datagrams (DTLS 1.2), without sockets and without a clock.
@@ -38,6 +39,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod any;
 pub mod broadcast;
 mod client;
 pub mod coap;
@@ -53,6 +55,7 @@ pub mod serial;
 #[cfg(feature = "tls")]
 mod tls;
 
+pub use any::{AnyChild, AnyParent, ParentAddress};
 pub use broadcast::{Broadcast, BroadcastLink};
 pub use client::{Client, Options, Response, Retry, Token};
 pub use error::NetError;

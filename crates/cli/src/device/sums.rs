@@ -11,17 +11,18 @@ use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;
 use moteseal_device::answerer::Membership;
 use moteseal_device::answerers::{Answerers, MAX_MEMBERSHIPS};
+use moteseal_net::ParentAddress;
 use moteseal_net::link::State;
-use moteseal_net::mqtt;
 use moteseal_sum::QuerierName;
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::config::{self, aggregator_options};
+use crate::config::{self, link_group};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::links;
 use crate::policy_watch::PolicyWatch;
 
 /// Reads the device's keys for private sums. `key` is the key of the configuration `file` that names
@@ -53,7 +54,7 @@ pub(super) fn source_keys(
 /// The state with which the device takes part in the private sums of a querier.
 pub(super) struct Sums {
     pub(super) membership: Membership,
-    pub(super) link: mqtt::Options,
+    pub(super) link: ParentAddress,
     pub(super) policy: Option<PolicyWatch>,
 }
 
@@ -86,7 +87,7 @@ pub(super) fn read_all(
             );
             return clash("key", what);
         }
-        if let Some(other) = parents.insert((&link.url, &link.group), section.clone()) {
+        if let Some(other) = parents.insert((link.url(), link.group()), section.clone()) {
             let what = format!(
                 "{other} has the same parent; the gateways in the trees of two queriers need different names"
             );
@@ -125,13 +126,11 @@ impl Sums {
         let keys = source_keys(&folder.join(&member.key), (file, &key), roster, device)?;
         let secret = files::link_secret(&folder.join(&member.link_secret), roster, Some(device))
             .map_err(in_key("link_secret"))?;
-        let link = aggregator_options(
+        let link = links::parent_address(
             member.link.as_ref().unwrap_or(&config.link),
-            "link",
-            file,
-            folder,
-            roster,
-            &member.parent,
+            ("link", file, folder),
+            link_group(roster, Some(&member.parent)),
+            &secret,
         )?;
         let SourceKeys {
             circle,

@@ -16,7 +16,7 @@ use moteseal_verify::Roster;
 use super::{Run, metrics, of_group, valid};
 use crate::aggregation;
 use crate::cloud::{log, runtime};
-use crate::config::{self, Serial, aggregator_options, link_options, time_options};
+use crate::config::{self, Serial, link_group, link_options, time_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 
@@ -65,7 +65,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
     let coordinator = config
         .link
         .as_ref()
-        .map(|link| link_options(link, "link", file, folder, &roster))
+        .map(|link| link_options(link, "link", file, folder, link_group(&roster, None)))
         .transpose()?;
     let mut motes: HashMap<DeviceId, Mote> = roster
         .devices()
@@ -92,7 +92,13 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
                     ));
                 }
             };
-            let options = aggregator_options(link, "sums.link", file, folder, &roster, aggregator)?;
+            let options = link_options(
+                link,
+                "sums.link",
+                file,
+                folder,
+                link_group(&roster, Some(aggregator)),
+            )?;
             if let Some(mote) = motes.get_mut(&device.id) {
                 mote.sums = Some(options);
             }
@@ -108,7 +114,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
     let access = |link: &BrokerConfig| {
         Ok::<_, Failure>((
             link.url.clone(),
-            link_options(link, "broadcast", file, folder, &roster)?,
+            link_options(link, "broadcast", file, folder, link_group(&roster, None))?,
         ))
     };
     let broadcast = config.broadcast.as_ref().map(access).transpose()?;

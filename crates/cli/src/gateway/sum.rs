@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use moteseal_client::input::LinkSecret;
 use moteseal_client::sum::TreeSource;
+use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
 use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::{LoadVersion, SumGateway, Versions};
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_net::link::until_up;
-use moteseal_net::mqtt::{MqttChild, MqttParent};
+use moteseal_net::mqtt::MqttParent;
 use moteseal_net::{ChildLink as _, ParentLink as _};
 use moteseal_service::stop_signal;
 use moteseal_verify::{Roster, SumGroup};
@@ -21,9 +22,10 @@ use tracing::warn;
 use super::{Run, metrics, of_group, valid};
 use crate::aggregation;
 use crate::cloud::{log, runtime};
-use crate::config::{self, aggregator_options};
+use crate::config::{self, link_group, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::links::{Children, Listen, parent_address};
 use crate::progress::count;
 use crate::roster_watch::RosterWatch;
 use crate::succession::{Succession, record_roster};
@@ -114,10 +116,27 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let id = aggregator.id().ok_or_else(unknown)?;
     let up_secret = files::link_secret(&folder.join(&config.up_secret), &roster, Some(id))
         .map_err(in_key("up_secret"))?;
-    let link = aggregator_options(&config.link, "link", file, &folder, &roster, &config.name)?;
-    let (up_table, up_link) =
-        config.up_link.as_ref().map_or(("link", &config.link), |up| ("up_link", up));
-    let up_link_options = aggregator_options(up_link, up_table, file, &folder, &roster, &parent)?;
+    let listen = Listen {
+        coap: arguments.listen_coap.or(config.listen_coap),
+        coaps: arguments.listen_coaps.or(config.listen_coaps),
+        certificates: config.coaps.as_ref(),
+    };
+    listen.check(config.link.as_ref(), file)?;
+    let own_group = link_group(&roster, Some(&config.name));
+    let link = config.link.as_ref();
+    let link = link.map(|link| link_options(link, "link", file, &folder, own_group.clone()));
+    let link = link.transpose()?;
+    let (up_table, up_link) = match (&config.up_link, &config.link) {
+        (Some(up), _) => ("up_link", up),
+        (None, Some(link)) => ("link", link),
+        (None, None) => {
+            let what =
+                "name the broker or the address of this gateway's parent in the table [up_link]";
+            return Err(in_key("up_link")(Failure::usage(what)));
+        }
+    };
+    let up_group = link_group(&roster, Some(&parent));
+    let up = parent_address(up_link, (up_table, file, &folder), up_group, &up_secret)?;
     let members: Vec<[u8; 8]> = aggregator.children().iter().map(|child| child.id.0).collect();
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
@@ -135,25 +154,30 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime.block_on(async {
-            MqttParent::new(&link, members)
-                .map(drop)
+            link.as_ref()
+                .map(|link| MqttParent::new(link, members))
+                .transpose()
                 .map_err(|error| Failure::from(error).about_key(file, "link"))?;
-            let up = MqttChild::new(&up_link_options, id.0).map(drop);
-            up.map_err(|error| Failure::from(error).about_key(file, up_table))
+            up.open(id.0).map(drop).map_err(|error| Failure::from(error).about_key(file, up_table))
         })?;
         let gateways = aggregator.children().iter().filter(|child| child.is_gateway).count() as u64;
         let devices = aggregator.children().len() as u64 - gateways;
         let beneath: u64 = aggregator.children().iter().map(|child| u64::from(child.sources)).sum();
         let waits = config.grace.as_millis() * u128::from(aggregator.height());
-        return valid(&[
+        let mut rows = vec![
             ("group", of_group(&roster)),
             ("gateway", format!("{} ({id}), {} beneath it", config.name, count(beneath, "device"))),
             (
                 "children",
                 format!("{} and {}", count(gateways, "gateway"), count(devices, "device")),
             ),
-            ("link", format!("{} as {}", config.link.url, link.group)),
-            ("above", format!("{parent}, {} as {}", up_link.url, up_link_options.group)),
+        ];
+        rows.extend(
+            config.link.iter().map(|link| ("link", format!("{} as {own_group}", link.url))),
+        );
+        rows.extend(listen.urls().into_iter().map(|url| ("link", format!("{url} as {own_group}"))));
+        rows.extend([
+            ("above", format!("{parent}, {} as {}", up.url(), up.group())),
             ("secret", children_secret.parent().unwrap_or_default().to_owned()),
             ("up_secret", up_secret.parent().unwrap_or("unknown").to_owned()),
             ("state", state.display().to_string()),
@@ -165,6 +189,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             ),
             ("listen", metrics(config.listen)),
         ]);
+        return valid(&rows);
     }
     log(arguments.log);
     if differs {
@@ -173,6 +198,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let (number_file, number) = NumberFile::open(&state)?;
     succession.record()?;
     let configured_querier = querier_key.clone();
+    let link_secret = children_secret.clone();
     let place = Place {
         name: config.name.clone(),
         querier: querier_key,
@@ -209,13 +235,17 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         record_roster(&record, &group.roster)
     };
     runtime()?.block_on(async {
-        let children = MqttParent::new(&link, members)?;
-        let up = MqttChild::new(&up_link_options, id.0)?;
+        let of = Children { group: roster.group(), name: own_group, members, secret: &link_secret };
+        let (children, urls) = listen.open(link.as_ref(), of, (file, &folder))?;
+        let up = up.open(id.0)?;
         let bound = SumGateway::bind(aggregator, number_file, config.listen).await;
         let gateway = bound?.with_versions(versions);
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
+        }
+        for url in urls {
+            let _ = writeln!(std::io::stdout(), "{url}");
         }
         let refused = |state| async move {
             // Give up if a broker refuses the login; keep waiting if it is unreachable.

@@ -48,7 +48,7 @@ fn path(group: &str, device: [u8; 8]) -> String {
 
 /// Returns the credentials of a client.
 #[cfg(feature = "tls")]
-pub type Credentials = Box<dyn Fn() -> Result<dtls::ClientConfig, dtls::DtlsError> + Send + Sync>;
+pub type Credentials = Box<dyn Fn() -> Result<dtls::ClientConfig, LinkError> + Send + Sync>;
 
 /// The options for connecting to a parent.
 pub struct ChildOptions {
@@ -58,8 +58,7 @@ pub struct ChildOptions {
     pub group: String,
     /// The credentials, for `coaps`.
     #[cfg(feature = "tls")]
-    pub credentials:
-        Option<Box<dyn Fn() -> Result<dtls::ClientConfig, dtls::DtlsError> + Send + Sync>>,
+    pub credentials: Option<Box<dyn Fn() -> Result<dtls::ClientConfig, LinkError> + Send + Sync>>,
     /// When to connect again after a failure.
     pub backoff: Backoff,
     /// How often an idle child announces itself.
@@ -260,8 +259,8 @@ async fn connect(options: &ChildOptions, inbox: Arc<ChildInbox>) -> Result<Socke
 fn client_security(options: &ChildOptions, server: SocketAddr) -> Result<Security, LinkError> {
     match &options.credentials {
         Some(credentials) if options.address.is_secure => {
-            let client = credentials()
-                .and_then(|config| dtls::Client::new(config, server, std::time::Instant::now()));
+            let config = credentials()?;
+            let client = dtls::Client::new(config, server, std::time::Instant::now());
             let client = client.map_err(|error| of_session(options.address.url(), &error))?;
             Ok(Security::Client(Box::new(client)))
         }
@@ -422,6 +421,12 @@ impl CoapParent {
         let bound = socket.handle().address();
         self.sockets.push(socket);
         Ok(bound)
+    }
+
+    /// Returns a function that reports whether a device is a member now.
+    pub fn membership(&self) -> impl Fn(&[u8; 8]) -> bool + Send + Sync + use<> {
+        let shared = Arc::clone(&self.shared);
+        move |device| shared.is_member(device)
     }
 
     /// Returns whether a child has announced itself here.

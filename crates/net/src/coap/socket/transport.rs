@@ -135,7 +135,7 @@ impl Transport {
                     failures: 0,
                     again: None,
                     started: Instant::now(),
-                stalls: false,
+                    stalls: false,
                 }))
             }
             (_, server) => Self::Plain(server.map(|(server, _)| server)),

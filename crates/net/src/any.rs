@@ -1,0 +1,222 @@
+//! Links of any kind: over MQTT or CoAP, by the scheme of the address.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use crate::coap::{Address, ChildOptions, CoapChild, CoapParent};
+#[cfg(feature = "tls")]
+use crate::dtls;
+use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up};
+use crate::mqtt::{self, MqttChild, MqttParent};
+
+/// The address of a parent, and what a child needs to connect to it.
+#[derive(Clone, Debug)]
+pub enum ParentAddress {
+    /// A broker.
+    Mqtt(Box<mqtt::Options>),
+    /// A parent that listens itself.
+    Coap(Box<CoapAddress>),
+}
+
+/// The address of a parent that listens for CoAP.
+#[derive(Clone)]
+pub struct CoapAddress {
+    /// The address.
+    pub address: Address,
+    /// The group's name in paths.
+    pub group: String,
+    /// The link secret that the child shares with the parent. The key of DTLS is derived from it.
+    pub secret: Zeroizing<[u8; 32]>,
+    /// Certificates instead of the key.
+    pub certificates: Option<CertificateFiles>,
+}
+
+/// The files of a child's certificate, and of the authority that issued the parent's.
+#[derive(Clone, Debug)]
+pub struct CertificateFiles {
+    /// The authority's certificates (PEM).
+    pub ca: PathBuf,
+    /// The own certificate (PEM).
+    pub certificate: PathBuf,
+    /// Its key (PEM).
+    pub key: PathBuf,
+}
+
+impl std::fmt::Debug for CoapAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CoapAddress").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl ParentAddress {
+    /// Returns the address.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Mqtt(options) => &options.url,
+            Self::Coap(coap) => coap.address.url(),
+        }
+    }
+
+    /// Returns the group's name in topics or paths.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        match self {
+            Self::Mqtt(options) => &options.group,
+            Self::Coap(coap) => &coap.group,
+        }
+    }
+
+    /// Creates the link of a child. The link connects and reconnects automatically.
+    ///
+    /// # Errors
+    /// `BadAddress`, `BadFile`, `PasswordInClear`, `NotTrusted`. Nothing is sent yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn open(&self, device: [u8; 8]) -> Result<AnyChild, LinkError> {
+        match self {
+            Self::Mqtt(options) => Ok(AnyChild::Mqtt(MqttChild::new(options, device)?)),
+            Self::Coap(coap) => Ok(AnyChild::Coap(CoapChild::new(coap.options(device)?, device)?)),
+        }
+    }
+}
+
+impl CoapAddress {
+    #[cfg(feature = "tls")]
+    fn options(&self, device: [u8; 8]) -> Result<ChildOptions, LinkError> {
+        let mut options = ChildOptions::new(self.address.clone(), self.group.clone());
+        if self.address.is_secure {
+            let (of, host) = (self.clone(), self.address.host.clone());
+            let config = move || of.client(device, &host);
+            // The files are read now, so that a mistake in them is reported before anything runs.
+            drop(config()?);
+            options.credentials = Some(Box::new(config));
+        }
+        Ok(options)
+    }
+
+    #[cfg(feature = "tls")]
+    fn client(&self, device: [u8; 8], host: &str) -> Result<dtls::ClientConfig, LinkError> {
+        let Some(files) = &self.certificates else {
+            let key = moteseal_core::link::LinkKey::dtls_psk(&self.secret);
+            return Ok(dtls::ClientConfig::psk(dtls::Psk::new(device, key)));
+        };
+        let authority = dtls::Authority::load(&files.ca, std::time::SystemTime::now)?;
+        let own = dtls::Certificates::load(&files.certificate, &files.key, authority)?;
+        dtls::ClientConfig::certificates(own, host).map_err(|error| LinkError::NotTrusted {
+            url: self.address.url().to_owned(),
+            cause: error.to_string(),
+        })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[allow(clippy::unnecessary_wraps, reason = "with DTLS it can fail")]
+    fn options(&self, _: [u8; 8]) -> Result<ChildOptions, LinkError> {
+        Ok(ChildOptions::new(self.address.clone(), self.group.clone()))
+    }
+}
+
+/// A child's end of a link.
+#[derive(Debug)]
+pub enum AnyChild {
+    /// Over MQTT.
+    Mqtt(MqttChild),
+    /// Over CoAP.
+    Coap(CoapChild),
+}
+
+impl ChildLink for AnyChild {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        match self {
+            Self::Mqtt(link) => link.send(frame).await,
+            Self::Coap(link) => link.send(frame).await,
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Down, LinkError> {
+        match self {
+            Self::Mqtt(link) => link.receive().await,
+            Self::Coap(link) => link.receive().await,
+        }
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        match self {
+            Self::Mqtt(link) => link.state(),
+            Self::Coap(link) => link.state(),
+        }
+    }
+}
+
+/// A parent's end of a link: a broker, listeners for CoAP, or both at once.
+#[derive(Debug)]
+pub struct AnyParent {
+    mqtt: Option<MqttParent>,
+    coap: Option<CoapParent>,
+    /// The state of a parent without a broker.
+    listening: watch::Sender<State>,
+}
+
+impl AnyParent {
+    /// Creates a parent of children over MQTT, CoAP or both.
+    #[must_use]
+    pub fn new(mqtt: Option<MqttParent>, coap: Option<CoapParent>) -> Self {
+        Self { mqtt, coap, listening: watch::Sender::new(State::Up) }
+    }
+}
+
+impl ParentLink for AnyParent {
+    async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
+        match (&self.mqtt, &self.coap) {
+            (Some(mqtt), Some(coap)) => tokio::select! {
+                up = mqtt.receive_but(device) => up,
+                up = coap.receive_but(device) => up,
+            },
+            (Some(mqtt), None) => mqtt.receive_but(device).await,
+            (None, Some(coap)) => coap.receive_but(device).await,
+            (None, None) => std::future::pending().await,
+        }
+    }
+
+    async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
+        match (&self.mqtt, &self.coap) {
+            (_, Some(coap)) if coap.knows(device) => coap.send(device, frame).await,
+            (Some(mqtt), _) => mqtt.send(device, frame).await,
+            (None, Some(coap)) => coap.send(device, frame).await,
+            (None, None) => Ok(()),
+        }
+    }
+
+    async fn announce(&self, announcement: Bytes) -> Result<(), LinkError> {
+        if let Some(coap) = &self.coap {
+            coap.announce(announcement.clone()).await?;
+        }
+        if let Some(mqtt) = &self.mqtt {
+            mqtt.announce(announcement).await?;
+        }
+        Ok(())
+    }
+
+    fn set_members(&self, members: Vec<[u8; 8]>) {
+        if let Some(coap) = &self.coap {
+            coap.set_members(members.clone());
+        }
+        if let Some(mqtt) = &self.mqtt {
+            mqtt.set_members(members);
+        }
+    }
+
+    /// Returns the state of the connection to the broker, or `Up` without a broker.
+    fn state(&self) -> watch::Receiver<State> {
+        self.mqtt.as_ref().map_or_else(|| self.listening.subscribe(), MqttParent::state)
+    }
+
+    fn dropped(&self) -> u64 {
+        let mqtt = self.mqtt.as_ref().map_or(0, MqttParent::dropped);
+        mqtt + self.coap.as_ref().map_or(0, CoapParent::dropped)
+    }
+}

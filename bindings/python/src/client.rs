@@ -10,7 +10,7 @@ use moteseal_client::estimate::GroupSample;
 use moteseal_client::output::{AtomicFile, Batches};
 use moteseal_client::pinned::PinFile;
 use moteseal_client::{Client as DataClient, Error, Report, Sink};
-use moteseal_net::{Options, Token};
+use moteseal_net::{Credential, Identity, Login, Options, Token};
 use moteseal_seal::sample::{Choice, Rate};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -37,8 +37,10 @@ const MOST_PATIENCE: f64 = 86_400.0;
 /// >>> answer = client.get(["dev1", "dev2"], since="2026-01-01", rate="1/8")
 ///
 /// roster is a moteseal.Roster, or the path of a roster; in that case, operator is the path of the
-/// operator's public key. token is the path of a file with a bearer token. ca is the path of a PEM
-/// file with certificate authorities that are trusted in addition to the system's. pinned_seals is
+/// operator's public key. token is the path of a file with a bearer token. user is the name of
+/// a user, and password_file is the path of a file with the user's password. client_cert and
+/// client_key are the paths of PEM files with a client certificate and its key. ca is the path of a
+/// PEM file with certificate authorities that are trusted in addition to the system's. pinned_seals is
 /// the path of a file that stores the newest verified seal of each device and the newest version of
 /// the roster: a later response that omits or contradicts a stored seal is rejected, and so is an
 /// earlier version of the roster (NotLater). True means the file that `moteseal get` uses,
@@ -73,7 +75,8 @@ impl Drop for Inner {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (url, *, roster, operator = None, token = None, ca = None, pinned_seals = None, patience = PATIENCE))]
+    #[pyo3(signature = (url, *, roster, operator = None, token = None, ca = None, pinned_seals = None, patience = PATIENCE, user = None, password_file = None, client_cert = None, client_key = None))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         url: &str,
         roster: &Bound<'_, PyAny>,
@@ -82,6 +85,10 @@ impl Client {
         ca: Option<PathBuf>,
         pinned_seals: Option<&Bound<'_, PyAny>>,
         patience: f64,
+        user: Option<&str>,
+        password_file: Option<PathBuf>,
+        client_cert: Option<PathBuf>,
+        client_key: Option<PathBuf>,
     ) -> PyResult<Self> {
         let py = roster.py();
         if !(0.0..=MOST_PATIENCE).contains(&patience) {
@@ -91,11 +98,34 @@ impl Client {
         }
         let roster = self::roster(roster, operator)?;
         let pin_file = pin_file(pinned_seals)?;
-        let token = token.as_deref().map(Token::read).transpose();
-        let made = token.and_then(|token| {
+        let credential = match (&token, user, &password_file) {
+            (None, None, None) => Ok(None),
+            (Some(token), None, None) => {
+                Token::read(token).map(|token| Some(Credential::Token(token)))
+            }
+            (None, Some(user), Some(password)) => {
+                Login::read(user, password).map(|login| Some(Credential::Login(login)))
+            }
+            _ => {
+                return Err(PyValueError::new_err(
+                    "user, password_file: give both, or a token, or none of them",
+                ));
+            }
+        };
+        let identity = match (client_cert, client_key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "client_cert, client_key: give both, or none of them",
+                ));
+            }
+        };
+        let made = credential.and_then(|credential| {
             let options = Options {
                 ca,
-                token,
+                credential,
+                identity,
                 patience: Duration::from_secs_f64(patience),
                 ..Options::default()
             };

@@ -190,6 +190,7 @@ fn url(error: &NetError) -> Option<&str> {
     match error {
         NetError::BadAddress { url, .. }
         | NetError::TokenInClear { url }
+        | NetError::PasswordInClear { url }
         | NetError::Unreachable { url, .. }
         | NetError::Interrupted { url, .. }
         | NetError::Busy { url, .. }

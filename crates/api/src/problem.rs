@@ -29,10 +29,15 @@ macro_rules! problem_types {
 }
 
 problem_types! {
-    /// The route needs a bearer token, but the request has no token or an unknown token.
+    /// The route needs a credential, but the request has none, or an unknown or wrong one.
     UNAUTHORIZED = "Unauthorized", 401;
-    /// The token does not have the scope that the route needs.
+    /// The credential does not have the scope that the route needs, or it is bound to other devices
+    /// or to another group.
     FORBIDDEN = "Forbidden", 403;
+    /// Too many wrong passwords came from this address or for this user.
+    TOO_MANY_FAILURES = "TooManyFailures", 429;
+    /// The service cannot read its tokens or its users.
+    CREDENTIALS_UNAVAILABLE = "CredentialsUnavailable", 503;
     /// The cloud has no such path, device or seal.
     NOT_FOUND = "NotFound", 404;
     /// The path does not support the method of the request.
@@ -224,7 +229,7 @@ mod tests {
                 "spec/errors.md does not have {start}"
             );
         }
-        assert_eq!(ProblemType::ALL.len(), 18);
+        assert_eq!(ProblemType::ALL.len(), 20);
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! `moteseal cloud`: the untrusted store as a service.
+//! `moteseal cloud`: the untrusted store as a service, and its users.
+
+mod user;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -32,6 +34,9 @@ pub(crate) enum Command {
                             only the group's devices can fill it. When it accepts connections, it prints its address on stdout.\n\
                             SIGTERM or Ctrl-C stops it cleanly. It serves /metrics, /healthz, /readyz and /openapi.json.")]
     Run(Run),
+    /// Add, list and revoke the users of a cloud, who have passwords or client certificates.
+    #[command(subcommand)]
+    User(user::Command),
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -60,9 +65,15 @@ pub(crate) struct Run {
     /// The private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A file of bearer tokens; without it everyone may read and push
+    /// Request client certificates of these authorities (PEM); --users has the keys of the clients
+    #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "users"])]
+    tls_client_ca: Option<PathBuf>,
+    /// A file of bearer tokens; without --tokens and --users everyone may read and push
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    /// A table of users, which `moteseal cloud user` makes
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
     /// Set a limit; may be repeated. docs/cloud.md lists all limits
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
@@ -74,6 +85,7 @@ pub(crate) struct Run {
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => serve(arguments),
+        Command::User(command) => user::run(&command),
     }
 }
 
@@ -81,11 +93,14 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let (roster_watch, roster) =
         RosterWatch::open(arguments.roster.clone(), arguments.operator.clone())?;
     log(arguments.log);
-    let tls = arguments.tls_cert.zip(arguments.tls_key).map(|(chain, key)| TlsFiles { chain, key });
+    let client_ca = arguments.tls_client_ca;
+    let tls = arguments.tls_cert.zip(arguments.tls_key);
+    let tls = tls.map(|(chain, key)| TlsFiles { chain, key, client_ca });
     let mut config = Config {
         listen: arguments.listen,
         tls,
         tokens: arguments.tokens,
+        users: arguments.users,
         ..Config::new(roster.clone())
     };
     for limit in &arguments.limits {

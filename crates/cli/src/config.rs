@@ -11,7 +11,7 @@ use moteseal_client::sum::BrokerConfig;
 use moteseal_client::time_server::time_topic;
 use moteseal_core::roster::Directory as _;
 use moteseal_net::mqtt;
-use moteseal_net::{Client, NetError, Options, Token};
+use moteseal_net::{Client, Credential, Identity, Login, NetError, Options, Token};
 use moteseal_verify::Roster;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
@@ -282,6 +282,14 @@ pub(crate) struct Source {
 pub(crate) struct Cloud {
     pub(crate) url: String,
     pub(crate) token_file: Option<PathBuf>,
+    /// The user's name, instead of a token.
+    pub(crate) user: Option<String>,
+    /// The file with the user's password.
+    pub(crate) password_file: Option<PathBuf>,
+    /// The client's certificate (PEM).
+    pub(crate) certificate: Option<PathBuf>,
+    /// The key of the client's certificate (PEM).
+    pub(crate) certificate_key: Option<PathBuf>,
     pub(crate) ca: Option<PathBuf>,
 }
 
@@ -391,11 +399,41 @@ impl Cloud {
     pub(crate) fn client(&self, file: &Path, folder: &Path) -> Result<Client, Failure> {
         let in_key =
             |key: &'static str| move |error: NetError| Failure::from(error).about_key(file, key);
-        let token =
-            self.token_file.as_ref().map(|token| Token::read(&folder.join(token))).transpose();
-        let token = token.map_err(in_key("cloud.token_file"))?;
+        let wrong = |key, what: &str| Failure::usage(what).about_key(file, key);
+        let credential = match (&self.token_file, &self.user, &self.password_file) {
+            (None, None, None) => None,
+            (Some(token), None, None) => {
+                let token = Token::read(&folder.join(token));
+                Some(Credential::Token(token.map_err(in_key("cloud.token_file"))?))
+            }
+            (None, Some(user), Some(password)) => {
+                let login = Login::read(user, &folder.join(password));
+                Some(Credential::Login(login.map_err(in_key("cloud.password_file"))?))
+            }
+            (Some(_), ..) => {
+                return Err(wrong("cloud.token_file", "set a token or a user, not both"));
+            }
+            (None, Some(_), None) => {
+                let what = "name the file with the user's password in password_file";
+                return Err(wrong("cloud.user", what));
+            }
+            (None, None, Some(_)) => {
+                return Err(wrong("cloud.password_file", "name the user of the password in user"));
+            }
+        };
+        let identity = match (&self.certificate, &self.certificate_key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => {
+                Some(Identity { certificate: folder.join(certificate), key: folder.join(key) })
+            }
+            _ => {
+                let what =
+                    "certificate and certificate_key are needed together; set both, or neither";
+                return Err(wrong("cloud.certificate", what));
+            }
+        };
         let ca = self.ca.as_ref().map(|ca| folder.join(ca));
-        Client::new(&self.url, &Options { ca, token, ..Options::default() })
+        Client::new(&self.url, &Options { ca, credential, identity, ..Options::default() })
             .map_err(in_key("cloud.url"))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use moteseal_device::push::{Conflict, Push};
-use moteseal_net::{Client, Options, Token};
+use moteseal_net::{Client, Credential, Identity, Login, Options, Token};
 use serde_json::json;
 
 use crate::cloud::runtime;
@@ -38,8 +38,20 @@ pub(crate) struct Arguments {
 #[derive(Args, Debug)]
 pub(crate) struct Access {
     /// A file with the bearer token for the cloud
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "user")]
     token: Option<PathBuf>,
+    /// The user's name at the cloud
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// A file with the password of --user
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+    /// A client certificate for the cloud (PEM)
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// The private key of --client-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
     /// Certificate authorities (PEM) to trust in addition to the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -48,12 +60,27 @@ pub(crate) struct Access {
 impl Access {
     /// Returns a client of the cloud at `url`.
     pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
-        let token = self.token.as_deref().map(Token::read).transpose()?;
-        Client::new(
-            url,
-            &Options { ca: self.ca.clone(), token, patience: PATIENCE, ..Options::default() },
-        )
-        .map_err(Failure::from)
+        let credential =
+            match (&self.token, self.user.as_deref().zip(self.password_file.as_deref())) {
+                (Some(token), _) => Some(Credential::Token(Token::read(token)?)),
+                (None, Some((user, password))) => {
+                    Some(Credential::Login(Login::read(user, password)?))
+                }
+                (None, None) => None,
+            };
+        let identity = self.client_cert.as_ref().zip(self.client_key.as_ref());
+        let identity = identity.map(|(certificate, key)| Identity {
+            certificate: certificate.clone(),
+            key: key.clone(),
+        });
+        let options = Options {
+            ca: self.ca.clone(),
+            credential,
+            identity,
+            patience: PATIENCE,
+            ..Options::default()
+        };
+        Client::new(url, &options).map_err(Failure::from)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The configuration of a cloud: its address, its roster, its bearer tokens and its limits.
+//! The configuration of a cloud: its address, its roster, its credentials and its limits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,16 +17,18 @@ pub struct Config {
     pub roster: Roster,
     /// Certificate chain and key for TLS; `None` serves plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// A file of bearer tokens ([`crate::token`]); `None` lets every client read and write. Uploads
-    /// are verified either way.
+    /// A file of bearer tokens ([`crate::token`]). Without tokens and users, every client may read
+    /// and write. Uploads are verified either way.
     pub tokens: Option<PathBuf>,
+    /// A table of users ([`crate::users`]), who have passwords or client certificates.
+    pub users: Option<PathBuf>,
     /// How much the cloud does at once, and how long each step may take.
     pub limits: Limits,
 }
 
 impl Config {
     /// Returns the default configuration: plain HTTP on a free port of the loopback interface,
-    /// without tokens.
+    /// without tokens and users.
     #[must_use]
     pub fn new(roster: Roster) -> Self {
         Self {
@@ -34,6 +36,7 @@ impl Config {
             roster,
             tls: None,
             tokens: None,
+            users: None,
             limits: Limits::default(),
         }
     }

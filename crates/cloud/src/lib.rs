@@ -44,21 +44,28 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod config;
+mod credential_file;
 mod handlers;
 mod ingest;
 pub mod limits;
 mod metrics;
 mod parameters;
+pub mod password;
 mod refusal;
 mod request_body;
 pub mod response;
+pub mod rights;
 mod router;
 mod service;
 mod state;
 mod streaming;
+mod throttle;
 pub mod token;
 mod turns;
+pub mod users;
+mod verified;
 
 pub use config::Config;
 pub use handlers::query::explained;

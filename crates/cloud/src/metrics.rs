@@ -24,6 +24,9 @@ pub(crate) struct Metrics {
     pub(crate) store_queue: Gauge,
     pub(crate) store_seconds: Histogram,
     pub(crate) connections: ConnectionMetrics,
+    pub(crate) password_hashes: Counter,
+    pub(crate) logins_throttled: Counter,
+    pub(crate) credential_files_unusable: Gauge,
 }
 
 /// The metrics of one route.
@@ -82,6 +85,18 @@ impl Metrics {
                     "Connections rejected because too many were open.",
                 ),
             },
+            password_hashes: counter(
+                "moteseal_password_hashes_total",
+                "Passwords that were hashed to check them.",
+            ),
+            logins_throttled: counter(
+                "moteseal_logins_throttled_total",
+                "Passwords that were not checked, because too many before them were wrong.",
+            ),
+            credential_files_unusable: table.gauge(
+                "moteseal_credential_files_unusable",
+                "Files of tokens or users that are missing, unreadable or damaged.",
+            ),
             table,
         }
     }

@@ -1,6 +1,7 @@
 //! Problems as HTTP responses (RFC 9457), with the header fields that tell a client how to proceed.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{
@@ -8,9 +9,9 @@ use axum::http::header::{
 };
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
-use moteseal_api::{PROBLEM_JSON, Problem, ProblemType};
+use moteseal_api::{PROBLEM_JSON, Place, Problem, ProblemType};
 
-/// A problem and the header field that belongs to it. The content is boxed, so that a `Result`
+/// A problem and the header fields that belong to it. The content is boxed, so that a `Result`
 /// stays small.
 #[derive(Debug)]
 pub(crate) struct Refusal(Box<Content>);
@@ -18,7 +19,14 @@ pub(crate) struct Refusal(Box<Content>);
 #[derive(Debug)]
 struct Content {
     problem: Problem,
-    header: Option<(HeaderName, HeaderValue)>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// The schemes of authentication that a service accepts (RFC 9110, section 11.6.1).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Challenges {
+    pub(crate) bearer: bool,
+    pub(crate) basic: bool,
 }
 
 impl Refusal {
@@ -39,12 +47,43 @@ impl Refusal {
         Self::new(ProblemType::UNAVAILABLE, detail)
     }
 
+    /// Creates the problem of a request without a valid credential.
+    pub(crate) fn unauthorized(detail: impl Into<String>, challenges: Challenges) -> Self {
+        let mut refusal = Self::new(ProblemType::UNAUTHORIZED, detail);
+        let of = |challenge| (WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        if challenges.bearer {
+            refusal.0.headers.push(of("Bearer"));
+        }
+        if challenges.basic {
+            refusal.0.headers.push(of(r#"Basic realm="moteseal", charset="UTF-8""#));
+        }
+        refusal
+    }
+
+    /// Creates a problem that ends after `wait`.
+    pub(crate) fn later(of: ProblemType, detail: impl Into<String>, wait: Duration) -> Self {
+        let mut refusal = Self::new(of, detail);
+        let seconds = wait.as_millis().div_ceil(1000);
+        refusal.0.headers =
+            vec![(RETRY_AFTER, HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX)))];
+        refusal
+    }
+
     /// Creates the problem for a request whose path does not support its method. `allowed` lists
     /// the supported methods, in upper case.
     pub(crate) fn method_not_allowed(detail: impl Into<String>, allowed: &str) -> Self {
         let mut refusal = Self::new(ProblemType::METHOD_NOT_ALLOWED, detail);
-        refusal.0.header = HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed));
         refusal
+            .0
+            .headers
+            .extend(HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed)));
+        refusal
+    }
+
+    /// Adds the position in an upload.
+    pub(crate) fn at(mut self, place: Place) -> Self {
+        self.0.problem.place = Some(place);
+        self
     }
 
     pub(crate) fn problem(&self) -> &Problem {
@@ -55,7 +94,6 @@ impl Refusal {
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
         let header = match problem.status {
-            401 => Some((WWW_AUTHENTICATE, "Bearer")),
             // The rest of the body is not read, so the connection cannot carry another request.
             408 | 413 => Some((CONNECTION, "close")),
             429 | 503 => Some((RETRY_AFTER, "1")),
@@ -63,7 +101,7 @@ impl From<Problem> for Refusal {
             _ => None,
         };
         let header = header.map(|(name, value)| (name, HeaderValue::from_static(value)));
-        Self(Box::new(Content { problem, header }))
+        Self(Box::new(Content { problem, headers: header.into_iter().collect() }))
     }
 }
 
@@ -76,14 +114,16 @@ pub(crate) struct Reason {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        let Content { problem, header } = *self.0;
+        let Content { problem, headers } = *self.0;
         let status =
             StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = Response::new(Body::from(problem.to_json()));
         *response.status_mut() = status;
         response.extensions_mut().insert(Reason { name: problem.title, detail: problem.detail });
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        response.headers_mut().extend(header);
+        for (name, value) in headers {
+            response.headers_mut().append(name, value);
+        }
         response
     }
 }

@@ -1,5 +1,5 @@
-//! The routes, and the steps that apply to every request: the check of the token, the limit on
-//! requests in progress, the metrics and the log.
+//! The routes, and the steps that apply to every request: the check of the credential, the limit
+//! on requests in progress, the metrics and the log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,22 +7,23 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Response};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
-use moteseal_api::{JSON, ProblemType, paths};
+use moteseal_api::{JSON, paths};
 use moteseal_service::log_limit::cut;
-use moteseal_service::{Peer, monitor};
+use moteseal_service::{ClientKey, Peer, monitor};
 use tracing::{debug, info, warn};
 
+use crate::access::{self, Grant};
 use crate::handlers::{bundles, listings, manifests, query};
 use crate::refusal::{Reason, Refusal};
 use crate::request_body;
+use crate::rights::Scope;
 use crate::state::{Finding, Shared};
-use crate::token::{Access, Scope};
 
 /// The HTTP contract as an OpenAPI 3.1 document.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -48,8 +49,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Returns the scope that a token needs for a route, or `None` if the route needs no token because
-/// it reveals no data.
+/// Returns the scope that a credential needs for a route, or `None` if the route needs no
+/// credential because it reveals no data.
 fn scope(route: &str, method: &Method) -> Option<Scope> {
     match route {
         paths::BUNDLES => Some(Scope::Write),
@@ -71,25 +72,37 @@ fn has_body(route: &str, method: &Method) -> bool {
 async fn gate(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
+    client: Option<Extension<ClientKey>>,
     matched: Option<MatchedPath>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response<Body> {
     let start = Instant::now();
     let route = matched.as_ref().map_or("other", MatchedPath::as_str);
     let method = request.method().clone();
     let uri = request.uri().clone();
-    let mut response = match allowed(&shared, route, &request) {
+    let allowed = match scope(route, &method) {
+        None => Ok(Grant::Open),
+        Some(scope) => {
+            let client = client.map(|Extension(client)| client);
+            access::check(&shared, peer, client, request.headers(), scope).await
+        }
+    };
+    let user = allowed.as_ref().ok().and_then(Grant::user).map(str::to_owned);
+    let mut response = match allowed {
         Err(refusal) => {
             let (head, body) = request.into_parts();
             request_body::drain(&head.headers, body, refusal).await.into_response()
         }
-        // Routes that need no token are served at any load. They include the health checks.
-        Ok(()) if scope(route, &method).is_none() => next.run(request).await,
+        // Routes that need no credential are served at any load. They include the health checks.
+        Ok(_) if scope(route, &method).is_none() => next.run(request).await,
         // These handlers reserve a place among the requests in progress once the body has arrived,
         // so that a slow body does not occupy a place.
-        Ok(()) if has_body(route, &method) => next.run(request).await,
-        Ok(()) => match request_body::place(&shared, peer) {
+        Ok(grant) if has_body(route, &method) => {
+            request.extensions_mut().insert(grant);
+            next.run(request).await
+        }
+        Ok(_) => match request_body::place(&shared, peer) {
             Err(refusal) => refusal.into_response(),
             Ok(_place) => next.run(request).await,
         },
@@ -100,39 +113,19 @@ async fn gate(
     let (status, took) = (response.status().as_u16(), start.elapsed());
     shared.metrics.request(route, status, took);
     let (path, took_us) = (cut(uri.path()), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    let user = user.as_deref();
     match (status, response.extensions().get::<Reason>()) {
-        (_, None) => debug!(%method, %path, status, took_us, "served"),
+        (_, None) => debug!(%peer, user, %method, %path, status, took_us, "served"),
         (500 | 507, Some(_)) if !shared.findings_log.allows(Finding::Failure) => {}
         (status, Some(_)) if !matches!(status, 500 | 507) && !shared.log.allows(peer) => {}
         (500.., Some(Reason { name, detail })) => {
-            warn!(%method, %path, status, %name, detail = %cut(detail), took_us, "failed");
+            warn!(%peer, user, %method, %path, status, %name, detail = %cut(detail), took_us, "failed");
         }
         (_, Some(Reason { name, detail })) => {
-            info!(%method, %path, status, %name, detail = %cut(detail), took_us, "rejected");
+            info!(%peer, user, %method, %path, status, %name, detail = %cut(detail), took_us, "rejected");
         }
     }
     response
-}
-
-fn allowed(shared: &Shared, route: &str, request: &Request) -> Result<(), Refusal> {
-    let (Some(tokens), Some(scope)) = (&shared.tokens, scope(route, request.method())) else {
-        return Ok(());
-    };
-    let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    match tokens.check(authorization, scope) {
-        Access::Allowed => Ok(()),
-        Access::Unknown => Err(Refusal::new(
-            ProblemType::UNAUTHORIZED,
-            "send a known token as \"Authorization: Bearer TOKEN\"",
-        )),
-        Access::OtherScope => {
-            let needed = if scope == Scope::Read { "read" } else { "write" };
-            Err(Refusal::new(
-                ProblemType::FORBIDDEN,
-                format!("this token does not have the scope {needed}; use one that has it"),
-            ))
-        }
-    }
 }
 
 async fn no_such_path() -> Refusal {

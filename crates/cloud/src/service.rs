@@ -15,13 +15,16 @@ use moteseal_service::{ConnectionLimits, ListenError, Listener};
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
+use crate::access::Access;
 use crate::config::Config;
 use crate::limits::Limits;
+use crate::password::PasswordError;
 use crate::router;
 use crate::state::Shared;
-use crate::token::{Tokens, TokensError};
+use crate::token::TokensError;
+use crate::users::UsersError;
 
 /// The maximum length of a request's head, in bytes.
 const HEAD_BYTES: usize = 128 << 10;
@@ -36,6 +39,12 @@ pub enum StartError {
     /// The cloud cannot use the file of tokens.
     #[error(transparent)]
     Tokens(#[from] TokensError),
+    /// The cloud cannot use the table of users.
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    /// The system has no random bytes.
+    #[error(transparent)]
+    Random(#[from] PasswordError),
 }
 
 impl StartError {
@@ -45,6 +54,8 @@ impl StartError {
         match self {
             Self::Listen(error) => error.name(),
             Self::Tokens(_) => "BadFile",
+            Self::Users(error) => error.name(),
+            Self::Random(error) => error.name(),
         }
     }
 
@@ -54,6 +65,8 @@ impl StartError {
         match self {
             Self::Listen(error) => error.kind(),
             Self::Tokens(error) => error.kind(),
+            Self::Users(error) => error.kind(),
+            Self::Random(error) => error.kind(),
         }
     }
 }
@@ -78,11 +91,12 @@ impl Cloud {
     /// requests.
     ///
     /// # Errors
-    /// [`StartError`] if the cloud cannot use the address, the TLS files or the file of tokens.
+    /// [`StartError`] if the cloud cannot use the address, the TLS files, the file of tokens or the
+    /// table of users.
     pub async fn bind(config: Config, store: Arc<dyn EpochStore>) -> Result<Self, StartError> {
-        let tokens = config.tokens.as_deref().map(Tokens::read).transpose()?;
+        let access = Access::open(config.tokens.as_deref(), config.users.as_deref())?;
         let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
-        let shared = Arc::new(Shared::new(config.roster, store, tokens, config.limits));
+        let shared = Arc::new(Shared::new(config.roster, store, access, config.limits));
         Ok(Self { listener, shared, rosters: None })
     }
 
@@ -109,8 +123,14 @@ impl Cloud {
     /// requests in progress finish within [`Limits::stop_time`], and returns.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         let Self { listener, shared, mut rosters } = self;
-        let tokens = shared.tokens.is_some();
-        info!(url = listener.url(), tls = listener.is_tls(), tokens, "serving");
+        let credentials = shared.access.is_required();
+        info!(url = listener.url(), tls = listener.is_tls(), credentials, "serving");
+        if credentials && !listener.is_tls() && !listener.address().ip().is_loopback() {
+            warn!(
+                "clients send tokens and passwords unencrypted, unless a proxy terminates TLS; use \
+                 --tls-cert, or listen on the loopback interface"
+            );
+        }
         let service = TowerToHyperService::new(router::router(Arc::clone(&shared)));
         let limits = connection_limits(&shared.limits);
         let stop = async {
@@ -122,6 +142,7 @@ impl Cloud {
             loop {
                 interval.tick().await;
                 shared.metrics.upkeep();
+                shared.metrics.credential_files_unusable.set(shared.access.unusable_files());
                 log_suppressed(&shared.log.suppressed());
                 log_suppressed(&shared.findings_log.suppressed());
             }

@@ -10,9 +10,9 @@ use moteseal_service::{LogLimit, MetricsPage, Peer, Pool};
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
 
+use crate::access::Access;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::token::Tokens;
 use crate::turns::Turns;
 
 /// The maximum number of log lines that one address can cause per [`LOG_INTERVAL`].
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     /// request began.
     roster: RwLock<Arc<Roster>>,
     pub(crate) store: Arc<dyn EpochStore>,
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
     pub(crate) metrics_page: MetricsPage,
@@ -78,7 +78,7 @@ impl Shared {
     pub(crate) fn new(
         roster: Roster,
         store: Arc<dyn EpochStore>,
-        tokens: Option<Tokens>,
+        access: Access,
         limits: Limits,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -87,7 +87,7 @@ impl Shared {
         Self {
             roster: RwLock::new(Arc::new(roster)),
             store,
-            tokens,
+            access,
             metrics: Metrics::new(),
             metrics_page: MetricsPage::default(),
             log: LogLimit::new(LOG_LINES, LOG_INTERVAL),

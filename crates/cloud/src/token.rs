@@ -1,55 +1,34 @@
 //! Bearer tokens (RFC 6750). They determine which clients may read and which clients may write.
 //!
-//! Each line of a token file consists of the scopes of a token and the token itself; `#` starts a
-//! comment:
+//! Each line of a token file consists of the scopes of a token, optionally a binding to devices or
+//! to a group, and the token itself; `#` starts a comment:
 //!
 //! ```text
-//! read        Zx3k...
-//! write       9fQm...
-//! read,write  b71L...
+//! read                           Zx3k...
+//! write device=0123456789abcdef  9fQm...
+//! write group=0123456789abcdef   e7Wt...
+//! read,write                     b71L...
 //! ```
 //!
 //! The cloud keeps only the digests of the tokens in memory. It compares the token of a request
 //! with all of them in constant time.
 
 use std::fmt;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::rights::{Binding, Rights, Scopes};
 
 /// The minimum length of a token. Sixteen characters of base64 have 96 bits.
 const SHORTEST: usize = 16;
-
-/// The scope that a request needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Queries, listings, bundles and metrics.
-    Read,
-    /// Uploads of bundles and manifests.
-    Write,
-}
-
-impl Scope {
-    const fn bit(self) -> u8 {
-        match self {
-            Self::Read => 1,
-            Self::Write => 2,
-        }
-    }
-}
-
-/// The result of checking a request's token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The token has the scope.
-    Allowed,
-    /// The request has no token, or an unknown token.
-    Unknown,
-    /// The token is known but does not have the scope.
-    OtherScope,
-}
+/// The maximum size of a token file in bytes.
+pub(crate) const MAX_FILE: u64 = 4 << 20;
 
 /// Why a file of tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +43,10 @@ pub enum TokensError {
         error: std::io::Error,
     },
     /// A line does not consist of scopes and a token.
-    #[error("line {0} must have a scope (read, write or read,write) and a token")]
+    #[error(
+        "line {0} must have a scope (read, write or read,write), optionally a binding of write \
+         (device=ID,ID or group=ID), and a token"
+    )]
     Line(usize),
     /// A token is too short, or has a character that is not allowed.
     #[error(
@@ -74,6 +56,9 @@ pub enum TokensError {
     /// The file has no token.
     #[error("the file has no token, so no client could be served; add a token or omit the file")]
     Empty,
+    /// The file is longer than the maximum.
+    #[error("the file is longer than {MAX_FILE} bytes")]
+    TooLong,
     /// An error in the contents of a file, with the path of the file.
     #[error("{}: {error}", path.display())]
     InFile {
@@ -96,9 +81,9 @@ impl TokensError {
     }
 }
 
-/// The tokens of a token file, as digests with their scopes.
+/// The tokens of a token file, as digests with their rights.
 #[derive(Clone, Default)]
-pub struct Tokens(Vec<(Digest, u8)>);
+pub struct Tokens(Vec<(Digest, Arc<Rights>)>);
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,8 +97,13 @@ impl Tokens {
     /// # Errors
     /// [`TokensError`] names the file, the line and the mistake. The error never contains a token.
     pub fn read(path: &Path) -> Result<Self, TokensError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| TokensError::Unreadable { path: path.to_owned(), error })?;
+        let fail = |error| TokensError::Unreadable { path: path.to_owned(), error };
+        let mut text = Zeroizing::new(String::new());
+        let file = std::fs::File::open(path).map_err(fail)?;
+        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(fail)?;
+        if text.len() as u64 > MAX_FILE {
+            return Err(TokensError::TooLong.about(path));
+        }
         Self::parse(&text).map_err(|error| error.about(path))
     }
 
@@ -124,25 +114,21 @@ impl Tokens {
     pub fn parse(text: &str) -> Result<Self, TokensError> {
         let mut tokens = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
-            let line = line.split('#').next().unwrap_or_default().trim();
-            if line.is_empty() {
-                continue;
-            }
-            let wrong = || TokensError::Line(number);
-            let (scopes, token) = line.split_once(char::is_whitespace).ok_or_else(wrong)?;
-            let mut bits = 0;
-            for scope in scopes.split(',') {
-                bits |= match scope {
-                    "read" => Scope::Read.bit(),
-                    "write" => Scope::Write.bit(),
-                    _ => return Err(wrong()),
-                };
-            }
-            let token = token.trim();
+            let line = line.split('#').next().unwrap_or_default();
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (scopes, binding, token) = match &words[..] {
+                [] => continue,
+                [scopes, binding @ .., token] => (scopes, binding, token),
+                [_] => return Err(TokensError::Line(number)),
+            };
+            let rights = Scopes::parse(scopes)
+                .zip(Binding::parse(binding.iter().copied()))
+                .and_then(|(scopes, binding)| Rights::new(scopes, binding));
+            let rights = rights.ok_or(TokensError::Line(number))?;
             if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(TokensError::Token(number));
             }
-            tokens.push((Digest::of(&[token.as_bytes()]), bits));
+            tokens.push((Digest::of(&[token.as_bytes()]), Arc::new(rights)));
         }
         if tokens.is_empty() {
             return Err(TokensError::Empty);
@@ -150,28 +136,23 @@ impl Tokens {
         Ok(Self(tokens))
     }
 
-    /// Checks the value of a request's `Authorization` header against a scope.
+    /// Returns the rights of a token, in a time that depends only on the number of tokens. If the
+    /// file has the token in several lines, returns the rights of each of them.
     #[must_use]
-    pub fn check(&self, authorization: Option<&[u8]>, scope: Scope) -> Access {
-        let Some(token) = authorization.and_then(bearer) else { return Access::Unknown };
-        let presented = Digest::of(&[token]);
-        let (mut known, mut allowed) = (Choice::from(0), Choice::from(0));
-        for (digest, bits) in &self.0 {
-            let same = digest.0.ct_eq(&presented.0);
-            known |= same;
-            allowed |= same & Choice::from(u8::from(bits & scope.bit() != 0));
-        }
-        match (bool::from(known), bool::from(allowed)) {
-            (_, true) => Access::Allowed,
-            (true, false) => Access::OtherScope,
-            (false, false) => Access::Unknown,
-        }
+    pub fn rights(&self, token: &[u8]) -> Vec<Arc<Rights>> {
+        self.rights_of(&Digest::of(&[token]))
     }
-}
 
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+    /// Like [`rights`](Self::rights), for the digest of a token.
+    pub(crate) fn rights_of(&self, presented: &Digest) -> Vec<Arc<Rights>> {
+        let mut found = Vec::new();
+        for (digest, rights) in &self.0 {
+            if bool::from(digest.0.ct_eq(&presented.0)) {
+                found.push(Arc::clone(rights));
+            }
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -180,21 +161,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_grants_only_its_scopes() {
+    fn a_token_has_the_rights_of_its_lines() {
         let tokens = Tokens::parse(
             "# tokens\nread aaaaaaaaaaaaaaaa\nwrite bbbbbbbbbbbbbbbb # the gateway\n\n\
-                 read,write cccccccccccccccc",
+                 read,write cccccccccccccccc\nwrite device=0123456789abcdef dddddddddddddddd\n\
+                 write  group=0123456789abcdef  aaaaaaaaaaaaaaaa\nwrite device=aaaaaaaaaa",
         )
         .unwrap();
-        let check = |value: &str, scope| tokens.check(Some(value.as_bytes()), scope);
-        assert_eq!(check("Bearer aaaaaaaaaaaaaaaa", Scope::Read), Access::Allowed);
-        assert_eq!(check("bearer aaaaaaaaaaaaaaaa", Scope::Write), Access::OtherScope);
-        assert_eq!(check("Bearer bbbbbbbbbbbbbbbb", Scope::Read), Access::OtherScope);
-        assert_eq!(check("Bearer cccccccccccccccc", Scope::Write), Access::Allowed);
-        assert_eq!(check("Bearer cccccccccccccccd", Scope::Write), Access::Unknown);
-        assert_eq!(check("Basic aaaaaaaaaaaaaaaa", Scope::Read), Access::Unknown);
-        assert_eq!(check("", Scope::Read), Access::Unknown);
-        assert_eq!(tokens.check(None, Scope::Read), Access::Unknown);
+        let rights = |token: &str| {
+            let rights = tokens.rights(token.as_bytes()).into_iter();
+            rights.map(|of| format!("{} {}", of.scopes, of.binding)).collect::<Vec<_>>()
+        };
+        assert_eq!(rights("aaaaaaaaaaaaaaaa"), ["read ", "write group=0123456789abcdef"]);
+        assert_eq!(rights("bbbbbbbbbbbbbbbb"), ["write "]);
+        assert_eq!(rights("cccccccccccccccc"), ["read,write "]);
+        assert_eq!(rights("dddddddddddddddd"), ["write device=0123456789abcdef"]);
+        assert_eq!(rights("device=aaaaaaaaaa"), ["write "], "the last word is always the token");
+        assert!(rights("cccccccccccccccd").is_empty() && rights("").is_empty());
     }
 
     #[test]
@@ -206,6 +189,8 @@ mod tests {
             "reed aaaaaaaaaaaaaaaa",
             "read short",
             "read aaaaaaaaaaaaaaaa bbbb",
+            "read device=0123456789abcdef aaaaaaaaaaaaaaaa",
+            "write device=0123456789abcde aaaaaaaaaaaaaaaa",
             "aaaaaaaaaaaaaaaaaaaa",
         ] {
             let error = Tokens::parse(text).unwrap_err().to_string();

@@ -1,7 +1,6 @@
 //! The HTTP client. A [`Client`] sends requests to one cloud, and receives each response in chunks.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,13 +9,11 @@ use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, StatusCode, Url};
 
+use crate::credentials::{Credential, Identity};
 use crate::error::{NetError, innermost};
-use crate::file::read_small;
 #[cfg(feature = "tls")]
 use crate::tls;
 
-/// The maximum size of a token file, in bytes.
-const MAX_TOKEN: u64 = 4096;
 /// The maximum size of a problem document that is read, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 /// The media type of problems (RFC 9457).
@@ -29,8 +26,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Options {
     /// A PEM file of certificate authorities to trust in addition to the platform's.
     pub ca: Option<PathBuf>,
-    /// The bearer token that the cloud requires.
-    pub token: Option<Token>,
+    /// The token or the password, for clouds that require one.
+    pub credential: Option<Credential>,
+    /// The client certificate, for clouds that require one. It needs `https`.
+    pub identity: Option<Identity>,
     /// The timeout for establishing a connection.
     pub connect_timeout: Duration,
     /// How long the cloud may send no data before the connection counts as broken.
@@ -45,7 +44,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             ca: None,
-            token: None,
+            credential: None,
+            identity: None,
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             retry: Retry::default(),
@@ -87,42 +87,12 @@ impl Retry {
     }
 }
 
-/// A bearer token (RFC 6750). The token is never printed.
-#[derive(Clone)]
-pub struct Token(HeaderValue);
-
-impl Token {
-    /// Reads a token from a file of one line.
-    ///
-    /// # Errors
-    /// [`NetError::BadFile`] if the file cannot be read or does not contain a token.
-    pub fn read(path: &Path) -> Result<Self, NetError> {
-        let bytes = read_small(path, MAX_TOKEN)?;
-        let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
-        let bad =
-            |cause: &str| NetError::BadFile { path: path.to_owned(), cause: cause.to_owned() };
-        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(bad("a token is one line of printable ASCII without spaces"));
-        }
-        let mut header =
-            HeaderValue::try_from(format!("Bearer {text}")).map_err(|_| bad("not a token"))?;
-        header.set_sensitive(true);
-        Ok(Self(header))
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(secret)")
-    }
-}
-
 /// A client of one cloud. Cloning is cheap, and all clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
     base: Url,
-    token: Option<Token>,
+    authorization: Option<HeaderValue>,
     retry: Retry,
     patience: Duration,
     /// Whether the cloud has ever responded. After that, a refused connection is reported at once.
@@ -134,8 +104,8 @@ impl Client {
     /// `https://cloud.example/moteseal`.
     ///
     /// # Errors
-    /// `BadAddress`, `BadFile`, or `TokenInClear` if the token would be sent unencrypted to another
-    /// machine. Nothing is sent yet.
+    /// `BadAddress`, `BadFile`, `BadUser`, or `TokenInClear` or `PasswordInClear` if the credential
+    /// would be sent unencrypted to another machine. Nothing is sent yet.
     pub fn new(base: &str, options: &Options) -> Result<Self, NetError> {
         let bad =
             |cause: &str| NetError::BadAddress { url: base.to_owned(), cause: cause.to_owned() };
@@ -154,9 +124,21 @@ impl Client {
             let path = format!("{}/", url.path());
             url.set_path(&path);
         }
-        if options.token.is_some() && url.scheme() == "http" && !is_this_machine(&url) {
-            return Err(NetError::TokenInClear { url: url.to_string() });
+        if url.scheme() == "http" && !is_this_machine(&url) {
+            match &options.credential {
+                Some(Credential::Token(_)) => {
+                    return Err(NetError::TokenInClear { url: url.to_string() });
+                }
+                Some(Credential::Login(_)) => {
+                    return Err(NetError::PasswordInClear { url: url.to_string() });
+                }
+                None => {}
+            }
         }
+        if url.scheme() == "http" && options.identity.is_some() {
+            return Err(bad("a client certificate needs https"));
+        }
+        let authorization = options.credential.as_ref().map(Credential::header).transpose()?;
         #[cfg(not(feature = "tls"))]
         if url.scheme() == "https" || options.ca.is_some() {
             return Err(bad("this program is built without TLS"));
@@ -176,13 +158,18 @@ impl Client {
             Some(path) => builder.tls_certs_merge(tls::authorities(path)?),
             None => builder,
         };
+        #[cfg(feature = "tls")]
+        let builder = match &options.identity {
+            Some(identity) => builder.identity(tls::identity(identity)?),
+            None => builder,
+        };
         let http = builder.build().map_err(|error| match &options.ca {
             Some(path) => NetError::BadFile { path: path.clone(), cause: innermost(&error) },
             None => NetError::BadAddress { url: base.to_owned(), cause: innermost(&error) },
         })?;
         let has_responded = Arc::new(AtomicBool::new(false));
-        let (token, retry, patience) = (options.token.clone(), options.retry, options.patience);
-        Ok(Self { http, base: url, token, retry, patience, has_responded })
+        let (retry, patience) = (options.retry, options.patience);
+        Ok(Self { http, base: url, authorization, retry, patience, has_responded })
     }
 
     /// Returns the cloud's address.
@@ -243,8 +230,8 @@ impl Client {
             let mut request = self.http.request(method.clone(), url.clone());
             request = request
                 .header(ACCEPT, "application/cbor-seq, application/json, application/problem+json");
-            if let Some(token) = &self.token {
-                request = request.header(AUTHORIZATION, token.0.clone());
+            if let Some(authorization) = &self.authorization {
+                request = request.header(AUTHORIZATION, authorization.clone());
             }
             if let Some((media_type, body)) = &body {
                 request = request.header(CONTENT_TYPE, *media_type).body(body.clone());
@@ -380,7 +367,9 @@ async fn refusal(answer: Response) -> NetError {
             url,
             status: 401,
             name: "Unauthorized".to_owned(),
-            detail: "the cloud requires a token; pass one in a file".to_owned(),
+            detail:
+                "the cloud requires a token or a user; pass the token or the password in a file"
+                    .to_owned(),
         },
         (None, _) => {
             let cause = format!(
@@ -467,6 +456,7 @@ pub(crate) fn random() -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::credentials::{Login, Token};
 
     #[test]
     fn waits_double_and_respect_retry_after_up_to_a_limit() {
@@ -503,23 +493,42 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_sent_unencrypted_only_to_this_machine() {
-        let file = std::env::temp_dir().join(format!("moteseal-token-{}", std::process::id()));
-        std::fs::write(&file, "sesame\n").unwrap();
-        let token = Token::read(&file);
-        std::fs::write(&file, "open sesame\n").unwrap();
-        assert_eq!(Token::read(&file).unwrap_err().name(), "BadFile");
-        std::fs::remove_file(&file).unwrap();
-        let options = Options { token: Some(token.unwrap()), ..Options::default() };
-        assert_eq!(
-            Client::new("http://cloud.example", &options).unwrap_err().name(),
-            "TokenInClear"
-        );
-        for url in
-            ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://cloud.example"]
-        {
-            assert!(Client::new(url, &options).is_ok(), "{url}");
+    fn a_token_or_a_password_is_sent_unencrypted_only_to_this_machine() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "sesame\n").unwrap();
+        let token = Token::read(file.path()).unwrap();
+        let login = Login::read("ali", file.path()).unwrap();
+        std::fs::write(file.path(), "open sesame\n").unwrap();
+        assert_eq!(Token::read(file.path()).unwrap_err().name(), "BadFile");
+        for (credential, name) in [
+            (Credential::Token(token), "TokenInClear"),
+            (Credential::Login(login), "PasswordInClear"),
+        ] {
+            let options = Options { credential: Some(credential), ..Options::default() };
+            assert_eq!(Client::new("http://cloud.example", &options).unwrap_err().name(), name);
+            for url in [
+                "http://127.0.0.1:1",
+                "http://localhost:1",
+                "http://[::1]:1",
+                "https://cloud.example",
+            ] {
+                assert!(Client::new(url, &options).is_ok(), "{url}");
+            }
+            let client = Client::new("http://[::1]:1", &options).unwrap();
+            for shown in [format!("{options:?}"), format!("{client:?}")] {
+                assert!(!shown.contains("sesame") && !shown.contains("c2VzYW1l"), "{shown}");
+            }
         }
-        assert!(!format!("{options:?}").contains("sesame"));
+    }
+
+    #[test]
+    fn a_user_name_must_be_one_that_http_can_carry() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "sesame\n").unwrap();
+        for user in ["", "a:b", "a\nb"] {
+            let credential = Some(Credential::Login(Login::read(user, file.path()).unwrap()));
+            let options = Options { credential, ..Options::default() };
+            assert_eq!(Client::new("http://[::1]:1", &options).unwrap_err().name(), "BadUser");
+        }
     }
 }

@@ -16,7 +16,7 @@ pub enum NetError {
         /// What is wrong with it.
         cause: String,
     },
-    /// A file with certificates or a token cannot be used.
+    /// A file with certificates, a key, a token or a password cannot be used.
     #[error("{}: {cause}", .path.display())]
     BadFile {
         /// The file.
@@ -29,6 +29,18 @@ pub enum NetError {
     TokenInClear {
         /// The address.
         url: String,
+    },
+    /// A password would be sent unencrypted to another machine.
+    #[error("the password would be sent unencrypted to {url}; use https, or omit the user")]
+    PasswordInClear {
+        /// The address.
+        url: String,
+    },
+    /// The user's name is empty, or has a colon or a control character (RFC 7617, section 2).
+    #[error("{user:?} is not the name of a user; use one without colons and control characters")]
+    BadUser {
+        /// The name.
+        user: String,
     },
     /// The cloud did not respond: there is no route or no listener, no TLS version in common, or a
     /// timeout expired.
@@ -88,6 +100,8 @@ impl NetError {
             Self::BadAddress { .. } => "BadAddress",
             Self::BadFile { .. } => "BadFile",
             Self::TokenInClear { .. } => "TokenInClear",
+            Self::PasswordInClear { .. } => "PasswordInClear",
+            Self::BadUser { .. } => "BadUser",
             Self::Unreachable { .. } => "Unreachable",
             Self::Interrupted { .. } => "Interrupted",
             Self::Busy { .. } => "Busy",

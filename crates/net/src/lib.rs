@@ -45,6 +45,7 @@ mod client;
 pub mod coap;
 #[cfg(feature = "tls")]
 pub mod dtls;
+mod credentials;
 mod error;
 mod fair;
 mod file;
@@ -57,7 +58,8 @@ mod tls;
 
 pub use any::{AnyChild, AnyParent, ParentAddress};
 pub use broadcast::{Broadcast, BroadcastLink};
-pub use client::{Client, Options, Response, Retry, Token};
+pub use client::{Client, Options, Response, Retry};
+pub use credentials::{Credential, Identity, Login, Password, Token};
 pub use error::NetError;
 pub use link::{ChildLink, Down, LinkError, ParentLink, Up};
 pub use serial::SerialLine;

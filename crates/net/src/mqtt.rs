@@ -19,7 +19,7 @@ mod driver;
 mod resumption;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,13 +27,11 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::client::is_this_machine;
-use crate::file::read_small;
 use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
 use connection::{Connection, Sender};
 use driver::{ChildInbox, Driver, ParentInbox};
 
-/// The maximum size of a password file, in bytes.
-const MAX_PASSWORD: u64 = 4096;
+pub use crate::credentials::{Identity, Login, Password};
 
 /// The options for connecting to a broker, and the group whose frames the link carries.
 #[derive(Clone, Debug)]
@@ -82,50 +80,6 @@ pub enum Version {
     /// MQTT 5.0.
     #[default]
     V5,
-}
-
-/// A client certificate, for mutual TLS.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// A PEM file with the chain of certificates. The client's own certificate is the first one.
-    pub certificate: PathBuf,
-    /// A PEM file with the certificate's private key.
-    pub key: PathBuf,
-}
-
-/// The user and the password for a broker.
-#[derive(Clone, Debug)]
-pub struct Login {
-    /// The user's name.
-    pub user: String,
-    /// The password.
-    pub password: Password,
-}
-
-/// A password. The password is never printed.
-#[derive(Clone)]
-pub struct Password(String);
-
-impl Password {
-    /// Reads a password from a file of one line.
-    ///
-    /// # Errors
-    /// `BadFile` if the file cannot be read or does not contain a password.
-    pub fn read(path: &Path) -> Result<Self, LinkError> {
-        let bytes = read_small(path, MAX_PASSWORD)?;
-        let text = String::from_utf8(bytes).unwrap_or_default();
-        let line = text.trim_end_matches(['\r', '\n']);
-        if line.is_empty() || line.contains(['\r', '\n', '\0']) {
-            return Err(crate::error::BadFile::new(path, "a password is one line of text").into());
-        }
-        Ok(Self(line.to_owned()))
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password(secret)")
-    }
 }
 
 /// The waits before each attempt to reconnect. The wait doubles after each failure. Half of each
@@ -423,8 +377,10 @@ mod tests {
 
     #[test]
     fn a_password_is_sent_unencrypted_only_to_this_machine() {
-        let login =
-            Some(Login { user: "mote".to_owned(), password: Password("sesame".to_owned()) });
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "sesame\n").unwrap();
+        let password = Password::read(file.path()).unwrap();
+        let login = Some(Login { user: "mote".to_owned(), password });
         let options = |url: &str| Options { login: login.clone(), ..Options::new(url, "g") };
         assert_eq!(parse(&options("mqtt://broker.example")).unwrap_err().name(), "PasswordInClear");
         for url in

@@ -8,7 +8,9 @@ use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use zeroize::Zeroizing;
 
+use crate::credentials::Identity;
 use crate::error::BadFile;
 use crate::file::read_small;
 
@@ -61,12 +63,34 @@ pub(crate) fn client_config(
     }
     let config = ClientConfig::builder().with_root_certificates(roots);
     let Some((chain, key)) = identity else { return Ok(config.with_no_client_auth()) };
-    let pem = read_small(key, MAX_KEY_FILE)?;
-    let secret = PrivateKeyDer::from_pem_slice(&pem)
-        .map_err(|_| BadFile::new(key, "contains no private key in PEM"))?;
+    let secret = secret_key(key, &read_small(key, MAX_KEY_FILE)?)?;
     let config = config.with_client_auth_cert(certificates(chain)?, secret);
-    config
-        .map_err(|error| BadFile::new(key, format!("does not belong to the certificate: {error}")))
+    config.map_err(|error| other_key(key, &error))
+}
+
+/// Reads the certificate that an HTTP client presents, and its key.
+pub(crate) fn identity(files: &Identity) -> Result<reqwest::Identity, BadFile> {
+    let Identity { certificate, key } = files;
+    // The HTTP client accepts halves that do not belong together, and its other errors name no file.
+    install_provider();
+    let mut pem = Zeroizing::new(read_small(key, MAX_KEY_FILE)?);
+    ClientConfig::builder()
+        .with_root_certificates(RootCertStore::empty())
+        .with_client_auth_cert(certificates(certificate)?, secret_key(key, &pem)?)
+        .map_err(|error| other_key(key, &error))?;
+    pem.push(b'\n');
+    pem.extend(read_small(certificate, MAX_CA_FILE)?);
+    reqwest::Identity::from_pem(&pem)
+        .map_err(|error| BadFile::new(key, crate::error::innermost(&error)))
+}
+
+fn secret_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, BadFile> {
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|_| BadFile::new(path, "contains no private key in PEM"))
+}
+
+fn other_key(path: &Path, error: &rustls::Error) -> BadFile {
+    BadFile::new(path, format!("does not belong to the certificate: {error}"))
 }
 
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {

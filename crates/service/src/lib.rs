@@ -42,6 +42,7 @@
 
 #![forbid(unsafe_code)]
 
+mod client_key;
 mod descriptors;
 mod file_watch;
 pub mod listener;
@@ -58,12 +59,13 @@ pub mod tls;
 pub mod tls;
 mod tls_files;
 
-pub use file_watch::FileWatch;
+pub use client_key::ClientKey;
+pub use file_watch::{FileState, FileWatch};
 pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};
 pub use log_limit::LogLimit;
 pub use metrics::Table;
 pub use monitor::{MetricsPage, Monitor, Monitored};
 pub use pool::{Held, Peer, Pool};
 pub use signals::stop_signal;
-pub use tls::TlsError;
+pub use tls::{TlsError, certificate_key};
 pub use tls_files::TlsFiles;

@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::TlsFiles;
+use crate::client_key::ClientKey;
 use crate::descriptors;
 use crate::log_limit::LogLimit;
 use crate::paced_stream::PacedStream;
@@ -186,7 +187,8 @@ impl Listener {
     }
 
     /// Calls `service` for each request until `stop` completes. Each request has the [`Peer`] of
-    /// its connection as an extension.
+    /// its connection as an extension, and the [`ClientKey`] if the client has presented a
+    /// certificate.
     ///
     /// When `stop` has completed, the listener accepts no more connections, lets requests in
     /// progress finish within [`ConnectionLimits::stop_time`], and returns.
@@ -308,15 +310,18 @@ impl Connection {
         let limits = Arc::clone(&self.limits);
         let _ = stream.set_nodelay(true);
         let stream = PacedStream::new(stream, limits.write_stall, limits.write_rate);
-        let Some(tls) = tls else { return self.serve(stream, service).await };
+        let Some(tls) = tls else { return self.serve(stream, None, service).await };
         match tokio::time::timeout(limits.head_time, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.serve(stream, service).await,
+            Ok(Ok(stream)) => {
+                let client = tls::client_key(&stream);
+                self.serve(stream, client, service).await;
+            }
             Ok(Err(error)) => debug!(%error, "the TLS handshake failed"),
             Err(_) => debug!("the TLS handshake timed out"),
         }
     }
 
-    async fn serve<T, S, B>(mut self, stream: T, service: S)
+    async fn serve<T, S, B>(mut self, stream: T, client: Option<ClientKey>, service: S)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
@@ -328,6 +333,7 @@ impl Connection {
         let peer = self.peer;
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
+            client.map(|client| request.extensions_mut().insert(client));
             let response = service.call(request);
             async {
                 let response = response.await;

@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::path::Path;
 
 use moteseal_api::ErrorKind;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::client_key::ClientKey;
 use crate::tls_files::TlsFiles;
 
 /// Why TLS files cannot be used.
@@ -44,4 +46,16 @@ impl TlsAcceptor {
 
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     Err(TlsError::NotBuilt(files.chain.clone()))
+}
+
+pub(crate) const fn client_key<S>(_stream: &S) -> Option<ClientKey> {
+    None
+}
+
+/// Always returns [`TlsError::NotBuilt`].
+///
+/// # Errors
+/// [`TlsError::NotBuilt`].
+pub fn certificate_key(path: &Path) -> Result<ClientKey, TlsError> {
+    Err(TlsError::NotBuilt(path.to_owned()))
 }

@@ -1,15 +1,19 @@
 //! Reads TLS certificates and keys from PEM files. The cryptographic provider of the whole process
 //! is aws-lc-rs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moteseal_api::ErrorKind;
-use rustls::ServerConfig;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest as _, Sha256};
 pub(crate) use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
+use crate::client_key::ClientKey;
 use crate::tls_files::TlsFiles;
 
 /// Why TLS files cannot be used.
@@ -17,7 +21,7 @@ use crate::tls_files::TlsFiles;
 #[non_exhaustive]
 pub enum TlsError {
     /// The certificate chain cannot be read.
-    #[error("cannot read the certificate chain in {}: {error}", path.display())]
+    #[error("cannot read the certificates in {}: {error}", path.display())]
     Chain {
         /// The file.
         path: PathBuf,
@@ -35,6 +39,14 @@ pub enum TlsError {
         /// The cause.
         error: pem::Error,
     },
+    /// The certificate is not an X.509 certificate that this program can read.
+    #[error("cannot use the certificate in {}: {error}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: rustls::Error,
+    },
     /// The key does not belong to the certificate, or the server does not support the key or the
     /// certificate.
     #[error(
@@ -42,7 +54,7 @@ pub enum TlsError {
     )]
     Mismatch {
         /// The files.
-        files: TlsFiles,
+        files: Box<TlsFiles>,
         /// The cause.
         error: rustls::Error,
     },
@@ -70,18 +82,65 @@ impl TlsError {
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     // This call fails if the process already has a provider. That provider is then used.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let chain = CertificateDer::pem_file_iter(&files.chain)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| TlsError::Chain { path: files.chain.clone(), error })?;
-    if chain.is_empty() {
-        return Err(TlsError::EmptyChain(files.chain.clone()));
-    }
+    let chain = certificates(&files.chain)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| TlsError::Key { path: files.key.clone(), error })?;
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
+    let builder = ServerConfig::builder();
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let cannot = |error| TlsError::Certificate { path: path.clone(), error };
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots.add(authority).map_err(cannot)?;
+            }
+            let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| cannot(rustls::Error::General(error.to_string())))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(|error| TlsError::Mismatch { files: files.clone(), error })?;
+        .map_err(|error| TlsError::Mismatch { files: Box::new(files.clone()), error })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if files.client_ca.is_some() {
+        // A resumed session would keep the client's certificate beyond the end of its validity.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| TlsError::Chain { path: path.to_owned(), error })?;
+    if chain.is_empty() { Err(TlsError::EmptyChain(path.to_owned())) } else { Ok(chain) }
+}
+
+/// Returns the key of the certificate that the client of a connection has presented and proven to
+/// own.
+pub(crate) fn client_key<S>(stream: &TlsStream<S>) -> Option<ClientKey> {
+    let (_, connection) = stream.get_ref();
+    key_of(connection.peer_certificates()?.first()?).ok()
+}
+
+/// Reads the key of the first certificate in a PEM file.
+///
+/// # Errors
+/// [`TlsError`] names the file and the cause.
+pub fn certificate_key(path: &Path) -> Result<ClientKey, TlsError> {
+    let chain = certificates(path)?;
+    let first = chain.first().ok_or_else(|| TlsError::EmptyChain(path.to_owned()))?;
+    key_of(first).map_err(|error| TlsError::Certificate {
+        path: path.to_owned(),
+        error: rustls::Error::General(error.to_string()),
+    })
+}
+
+fn key_of(certificate: &CertificateDer<'_>) -> Result<ClientKey, webpki::Error> {
+    let certificate = webpki::EndEntityCert::try_from(certificate)?;
+    Ok(ClientKey(Sha256::digest(certificate.subject_public_key_info()).into()))
 }

@@ -9,4 +9,7 @@ pub struct TlsFiles {
     pub chain: PathBuf,
     /// The private key of the server's certificate: PKCS#8, SEC 1 or PKCS#1.
     pub key: PathBuf,
+    /// The certificate authorities of clients. With them, the server requests a certificate from
+    /// each client. A client may have none; a certificate of another authority ends the handshake.
+    pub client_ca: Option<PathBuf>,
 }

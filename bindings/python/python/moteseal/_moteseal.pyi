@@ -61,6 +61,10 @@ class Client:
         ca: _Path | None = None,
         pinned_seals: bool | _Path = True,
         patience: float = 2.0,
+        user: str | None = None,
+        password_file: _Path | None = None,
+        client_cert: _Path | None = None,
+        client_key: _Path | None = None,
     ) -> Client: ...
     @property
     def url(self) -> str:

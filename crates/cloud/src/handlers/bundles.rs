@@ -27,6 +27,7 @@ use moteseal_verify::{Bundles, Event, Proven, ReadError, StreamReader, manifest}
 use serde::Deserialize;
 use tracing::warn;
 
+use crate::access::Grant;
 use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
@@ -59,11 +60,12 @@ pub(crate) struct Options {
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
+    Extension(grant): Extension<Grant>,
     options: Result<Parameters<Options>, QueryRejection>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
     let receipt = match options {
-        Ok(Parameters(options)) => receive(&shared, peer, options, request).await,
+        Ok(Parameters(options)) => receive(&shared, peer, (options, grant), request).await,
         Err(error) => Err(Refusal::bad_query(error.body_text())),
     };
     acknowledge(&shared, receipt)
@@ -72,26 +74,30 @@ pub(crate) async fn put(
 async fn receive(
     shared: &Arc<Shared>,
     peer: Peer,
-    options: Options,
+    (options, grant): (Options, Grant),
     request: Request,
 ) -> Result<Receipt, Refusal> {
     let (head, body) = request.into_parts();
     let (body, room) =
         request_body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes)
             .await?;
+    // The body may have taken a while to arrive.
+    grant.check_current(shared)?;
     let _place = request_body::place(shared, peer)?;
     // The upload needs memory for two copies in addition to the body: one in the reader and one in
     // the store. The request waits for the memory of both copies together, and later for no other
     // memory. Requests therefore cannot block each other.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
-    let verified = if is_cheap(&body) { verify_inline(shared, options, &body)? } else { None };
+    let verified =
+        if is_cheap(&body) { verify_inline(shared, (options, &grant), &body)? } else { None };
     let (bundles, _room) = if let Some(bundles) = verified {
         (bundles, (room, more))
     } else {
         let work = move |shared: &Shared, turn: &Turn| {
             let events = u64::from(shared.limits.events);
-            Ok((verify(shared, options, &body, events, || turn.pause())?, (room, more)))
+            let verified = verify(shared, (options, &grant), &body, events, || turn.pause())?;
+            Ok((verified, (room, more)))
         };
         on_verifier(shared, peer, work).await?
     };
@@ -123,11 +129,11 @@ fn is_cheap(body: &[u8]) -> bool {
 /// many events ([`INLINE_EVENTS`]) that other requests would have to wait.
 fn verify_inline(
     shared: &Shared,
-    options: Options,
+    (options, grant): (Options, &Grant),
     body: &[u8],
 ) -> Result<Option<Vec<Bundle>>, Refusal> {
     let most = INLINE_EVENTS.min(u64::from(shared.limits.events));
-    match verify(shared, options, body, most, || ()) {
+    match verify(shared, (options, grant), body, most, || ()) {
         Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => {
             Ok(None)
         }
@@ -139,7 +145,7 @@ fn verify_inline(
 /// bundles. Calls `pause` after each bundle.
 fn verify(
     shared: &Shared,
-    options: Options,
+    (options, grant): (Options, &Grant),
     body: &[u8],
     events: u64,
     pause: impl Fn(),
@@ -158,6 +164,9 @@ fn verify(
     let mut visit = |event: Event<'_>| -> Result<(), Refusal> {
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
+        grant
+            .check_device(&roster, statement.device)
+            .map_err(|refusal| refusal.at(place(statement)))?;
         if !proven.is_whole() {
             ended
                 .whole(shared, &proven)

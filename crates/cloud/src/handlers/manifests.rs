@@ -21,6 +21,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use crate::access::Grant;
 use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
@@ -33,20 +34,26 @@ use crate::turns::Turn;
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
+    Extension(grant): Extension<Grant>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
-    acknowledge(&shared, receive(&shared, peer, request).await)
+    acknowledge(&shared, receive(&shared, peer, &grant, request).await)
 }
 
 async fn receive(
     shared: &Arc<Shared>,
     peer: Peer,
+    grant: &Grant,
     request: Request,
 ) -> Result<ManifestReceipt, Refusal> {
     let (head, body) = request.into_parts();
+    if let Err(refusal) = grant.check_manifests(&shared.roster()) {
+        return Err(request_body::drain(&head.headers, body, refusal).await);
+    }
     let (body, room) =
         request_body::read(shared, peer, (&head.headers, body), COSE, shared.limits.body_bytes)
             .await?;
+    grant.check_current(shared)?;
     let _place = request_body::place(shared, peer)?;
     // The upload needs memory for two copies in addition to the body: one that is verified and one
     // for the store.

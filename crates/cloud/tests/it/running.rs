@@ -140,6 +140,7 @@ async fn tls_uses_the_operators_certificate_and_errors_name_bad_files() {
     let tls = |chain: &std::path::Path, key: &std::path::Path| TlsFiles {
         chain: chain.into(),
         key: key.into(),
+        client_ca: None,
     };
     let config = Config { tls: Some(tls(&chain, &key)), ..Config::new(roster.clone()) };
     let mut cloud = Running::start(directory.path(), config).await;

@@ -173,7 +173,7 @@ impl Connection {
                     ));
                 }
                 if let Some(login) = &options.login {
-                    set.set_credentials(login.user.clone(), login.password.0.clone());
+                    set.set_credentials(login.user.clone(), login.password.text().to_owned());
                 }
                 set.set_keep_alive(keep_alive)
                     .set_inflight(IN_FLIGHT)
@@ -192,7 +192,7 @@ impl Connection {
                     ));
                 }
                 if let Some(login) = &options.login {
-                    set.set_credentials(login.user.clone(), login.password.0.clone());
+                    set.set_credentials(login.user.clone(), login.password.text().to_owned());
                 }
                 set.set_keep_alive(keep_alive)
                     .set_outgoing_inflight_upper_limit(IN_FLIGHT)

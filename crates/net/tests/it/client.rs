@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use moteseal_net::{Client, NetError, Options, Retry, Token};
+use moteseal_net::{Client, Credential, NetError, Options, Retry, Token};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
@@ -263,7 +263,8 @@ async fn trusts_only_the_authorities_of_the_file_and_sends_the_token() {
     let error = Client::new(&url, &Options { ca: Some(junk.clone()), ..quick() }).unwrap_err();
     assert!(error.name() == "BadFile" && error.to_string().contains("junk.pem"), "{error}");
 
-    let options = Options { ca: Some(ca), token: Some(Token::read(&token).unwrap()), ..quick() };
+    let credential = Some(Credential::Token(Token::read(&token).unwrap()));
+    let options = Options { ca: Some(ca), credential, ..quick() };
     let reply = Client::new(&url, &options).unwrap().get("x").await.unwrap();
     assert_eq!(reply.bytes(100).await.unwrap(), b"hello");
     let head = served.await.unwrap().remove(0);

@@ -4,7 +4,7 @@
 # usage: tools/setup.sh rust | build | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   the same as rust, and the C compiler and linker that the dependencies need
-#   test    the same as build, and the tools that only tests and lints need: openssl, Mosquitto, QEMU and a
+#   test    the same as build, and the tools that only tests and lints need: openssl, curl, Mosquitto, QEMU and a
 #           C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
@@ -115,6 +115,7 @@ test)
     build
     need openssl openssl
     need git git
+    need curl curl
     broker
     need qemu-system-arm qemu-system-arm
     need arm-none-eabi-gcc gcc-arm-none-eabi libnewlib-arm-none-eabi

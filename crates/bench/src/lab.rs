@@ -1,4 +1,4 @@
-//! `moteseal-bench lab --out DIRECTORY` writes one page for the three papers, `index.html`, with
+//! `moteseal-bench lab --out DIRECTORY` writes one page for the four papers, `index.html`, with
 //! figures and data next to it.
 //!
 //! It measures what the lab does not measure: speed, and the schemes that are for comparison only.
@@ -20,7 +20,7 @@ use moteseal_lab::seals::footprint::Footprint;
 
 use crate::seals::{self, Inputs};
 use crate::sums::Readings;
-use crate::{broadcast, sums};
+use crate::{broadcast, configurations, sums};
 
 /// The arguments of `moteseal-bench lab`.
 #[derive(Debug, clap::Args)]
@@ -105,6 +105,7 @@ pub(crate) struct Effort {
     sampling: report::Effort,
     sums: sums::Effort,
     broadcast: report::broadcast::Effort,
+    configurations: configurations::Effort,
     seals: seals::Effort,
     /// Whether the times of broadcasts are measured with all repetitions.
     broadcast_times: bool,
@@ -116,6 +117,7 @@ impl Effort {
         sampling: report::Effort::FULL,
         sums: sums::Effort::FULL,
         broadcast: report::broadcast::Effort::FULL,
+        configurations: configurations::Effort::FULL,
         seals: seals::Effort::FULL,
         broadcast_times: true,
     };
@@ -124,6 +126,7 @@ impl Effort {
         sampling: report::Effort { seeds: 1, runs: 4, one_by_one: 4000 },
         sums: sums::Effort::QUICK,
         broadcast: report::broadcast::Effort { runs: 1 },
+        configurations: configurations::Effort::QUICK,
         seals: seals::Effort::QUICK,
         broadcast_times: false,
     };
@@ -231,6 +234,9 @@ fn run(
     )
     .map_err(message)?;
 
+    progress("clouds: latency of three configurations");
+    let clouds = configurations::entries(&out.join("cloud"), effort.configurations)?;
+
     let mut machine = machine::describe(command, recorded.absent.clone());
     let runs = format!(
         "{} of sealing, {} of its figure 11 and table VI",
@@ -279,6 +285,15 @@ fn run(
              `broadcast/README.md` in the folder of this page has more.",
             "broadcast",
             broadcast,
+        ),
+        part(
+            "Configurations of a cloud",
+            "Mishra et al., \"Trade-offs involved in the choice of Cloud Service Configurations when \
+             Building Secure, Scalable, and Efficient IoT Networks\", section VI: configurations 1 \
+             to 3, from a Raspberry Pi to one server at AWS. Configuration 4 is a commercial \
+             infrastructure (Kinesis, Lambda, DynamoDB) and is not repeated.",
+            "cloud",
+            clouds,
         ),
         part(
             "Beyond the papers",
@@ -358,13 +373,13 @@ mod tests {
     use super::expected::{OURS, WITHOUT_NUMBERS, after, fits};
     use super::*;
 
-    /// Every table and figure of the three papers that contains numbers, as a list made from the
+    /// Every table and figure of the four papers that contains numbers, as a list made from the
     /// papers by hand.
     ///
     /// The list omits table III of the sealing paper, tables I and IV of the sums paper, and
     /// figures 1 to 4 (sealing), 1 to 3 (sums), and 1 and 2 (broadcast). They contain notation,
     /// parameters and drawings.
-    const OF_THE_PAPERS: [&str; 32] = [
+    const OF_THE_PAPERS: [&str; 34] = [
         "sealing-table-1",
         "sealing-table-2",
         "sealing-table-4",
@@ -397,6 +412,8 @@ mod tests {
         "broadcast-figure-5",
         "broadcast-figure-6",
         "broadcast-figure-7",
+        "cloud-table-3",
+        "cloud-table-4",
     ];
     const BEYOND: [&str; 3] = ["beyond-epoch", "beyond-resolution", "beyond-uplink"];
 

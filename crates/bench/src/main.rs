@@ -7,7 +7,9 @@
 mod application;
 mod broadcast;
 mod broker;
+mod configurations;
 mod coordinator;
+mod grades;
 mod growth;
 mod hashing;
 mod lab;
@@ -68,7 +70,7 @@ enum Suite {
     Broadcast(broadcast::Arguments),
     /// Write the tables and figures of Papadopoulos et al. on exact private sums
     Sums(sums::Arguments),
-    /// Write every table and figure of the three papers to one page
+    /// Write every table and figure of the four papers to one page
     Lab(lab::Arguments),
     /// Run a cloud service for other suites, which start it as a process
     #[command(hide = true)]

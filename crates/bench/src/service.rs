@@ -4,6 +4,9 @@
 //! The bare loop is the physical limit of storing one bundle after the other. It appends the same
 //! bytes to a growing file and calls fdatasync after each bundle. The service also verifies every
 //! signature and digest, and responds over HTTP.
+//!
+//! It also measures the latency of one small upload over plain HTTP, over TLS, and over TLS with
+//! each kind of credential.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,12 +16,16 @@ use std::time::{Duration, Instant};
 use moteseal_core::record::Scheme;
 use moteseal_device::seal::Bundle;
 
+use crate::grades::{Clouds, Grade};
 use crate::load::{Failed, Fleet, Service, requests, upload};
 use crate::measure::{Bar, Report, Spread, median};
 
 const UPLOADERS: u8 = 8;
 const EVENTS: u32 = 1000;
 const PAIRS: usize = 7;
+/// Number of uploads whose latency is measured, and of uploads before these.
+const UPLOADS: u64 = 1000;
+const WARM_UP: u64 = 20;
 /// Number of bundles that an uploader sends in each measurement.
 const BUNDLES: u64 = 400;
 
@@ -31,7 +38,45 @@ pub(crate) fn run() -> Result<Report, Failed> {
         "durable ingest: {UPLOADERS} uploaders, bundles of {EVENTS} readings of 4 bytes, every signature and digest verified, medians of {PAIRS} interleaved runs"
     ));
     ingest(folder.path(), &mut report)?;
+    latencies(folder.path(), &mut report)?;
     Ok(report)
+}
+
+/// Measures the latency of one durable upload of a small bundle by each grade, over connections
+/// that stay open. The grades take turns.
+fn latencies(folder: &Path, report: &mut Report) -> Result<(), Failed> {
+    let mut fleet = Fleet::new(1, Scheme::Star)?;
+    let folder = tempfile::tempdir_in(folder)?;
+    let clouds = Clouds::start(folder.path(), &fleet.roster, &Grade::ALL)?;
+    let mut times = Grade::ALL.map(|_| Vec::new());
+    for (upload, bundle) in fleet.seal(WARM_UP + UPLOADS, 6)?.iter().flatten().enumerate() {
+        for place in 0..Grade::ALL.len() {
+            // Each grade follows each other grade equally often.
+            let place = (place * (1 + upload % 4) + upload) % Grade::ALL.len();
+            let took = clouds.upload(Grade::ALL[place], &bundle.bytes)?;
+            if upload as u64 >= WARM_UP {
+                times[place].push(took.as_secs_f64());
+            }
+        }
+    }
+    let medians = times.map(median);
+    for (grade, seconds) in Grade::ALL.into_iter().zip(medians) {
+        report.add(
+            format!("one durable upload of 6 readings, {}", grade.name()),
+            seconds * 1e6,
+            "us",
+            None,
+        );
+    }
+    for (grade, seconds) in Grade::ALL.into_iter().zip(medians).skip(1) {
+        report.add(
+            format!("{}, against plain HTTP", grade.name()),
+            seconds / medians[0],
+            "x",
+            Bar::AtMost(1.3),
+        );
+    }
+    Ok(())
 }
 
 fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {

@@ -398,7 +398,10 @@ fn check_password(
     let access = &shared.access;
     let hash = user.and_then(|user| user.password.as_ref()).unwrap_or(&PasswordHash::NONE);
     shared.metrics.password_hashes.increment(1);
-    let is_right = hash.is_of(password)?;
+    shared.metrics.password_hashes_running.increment(1);
+    let is_right = hash.is_of(password);
+    shared.metrics.password_hashes_running.decrement(1);
+    let is_right = is_right?;
     // A password that a user of the table does not have may still be that of something else: log
     // only names that are in the table, and never a password.
     let shown = if user.is_some() { name } else { "(unknown)" };

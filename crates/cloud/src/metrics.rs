@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     pub(crate) store_seconds: Histogram,
     pub(crate) connections: ConnectionMetrics,
     pub(crate) password_hashes: Counter,
+    pub(crate) password_hashes_running: Gauge,
     pub(crate) logins_throttled: Counter,
     pub(crate) credential_files_unusable: Gauge,
 }
@@ -88,6 +89,10 @@ impl Metrics {
             password_hashes: counter(
                 "moteseal_password_hashes_total",
                 "Passwords that were hashed to check them.",
+            ),
+            password_hashes_running: table.gauge(
+                "moteseal_password_hashes_running",
+                "Passwords that are being hashed; at most two.",
             ),
             logins_throttled: counter(
                 "moteseal_logins_throttled_total",

@@ -239,6 +239,7 @@ mod tests {
     use moteseal_verify::issue::FirstRoster;
 
     use super::*;
+    use crate::access::Access;
     use crate::limits::Limits;
 
     fn shared(directory: &std::path::Path, limits: Limits) -> Shared {
@@ -247,7 +248,7 @@ mod tests {
             FirstRoster { group: "g", epoch_ms: 1000, levels: 8, budget: None, devices: &[] };
         let roster = Roster::open(&first.issue(&key).unwrap(), &key.public()).unwrap();
         let store = RedbStore::open(&directory.join("s.redb"), Options::default()).unwrap();
-        Shared::new(roster, Arc::new(store), None, limits)
+        Shared::new(roster, Arc::new(store), Access::open(None, None).unwrap(), limits)
     }
 
     /// Finding B2 of the review. A part may be read without counted memory only if it is short.

@@ -5,9 +5,9 @@
 //! evict a count. Each source has a cell in each of four rows, chosen by a secret hash, and the
 //! lowest of its four counts applies (a count-min sketch). A source that has no failures itself is
 //! delayed only if all four of its cells are shared with sources that failed. With `n` such sources
-//! the probability is about `(n/4096)^4`: one in 280,000 sources for 178 attackers, one in 250 for
-//! 1,024 attackers. Nobody can choose whose cells these are. A success does not reset a count, because an
-//! attacker may have a user of its own.
+//! the probability is about `(1 - e^(-n/4096))^4`: 1 in 300,000 for 180 attackers, 1 in 400 for 1,000.
+//! Nobody can choose whose cells these are. A success does not reset a count, because an attacker may
+//! have a user of its own.
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,8 @@ const FORGET: Duration = Duration::from_secs(15 * 60);
 pub(crate) struct Schedule {
     /// The number of failures after which a source must wait.
     pub(crate) free: u32,
-    /// The maximum length of one wait. The first wait is a second.
+    /// The maximum length of one wait. The first wait is a second, and each further one is twice as
+    /// long.
     pub(crate) longest: Duration,
 }
 
@@ -93,8 +94,8 @@ impl Schedule {
     /// Returns the wait after this number of failures.
     fn wait_after(self, failures: u32) -> Duration {
         match failures.checked_sub(self.free) {
-            None | Some(0) => Duration::ZERO,
-            Some(over) => Duration::from_secs(1 << (over - 1).min(31)).min(self.longest),
+            None => Duration::ZERO,
+            Some(more) => Duration::from_secs(1 << more.min(31)).min(self.longest),
         }
     }
 }
@@ -128,7 +129,7 @@ mod tests {
             advance(wait.unwrap_or_default()).await;
             assert_eq!(throttle.wait(&"mallory"), None);
         }
-        assert_eq!(waits, [0, 0, 0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(waits, [0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
         assert_eq!(throttle.wait(&"alice"), None, "others do not wait");
         advance(FORGET).await;
         throttle.failed(&"mallory");
@@ -142,7 +143,7 @@ mod tests {
             throttle.failed(&u32::MAX);
         }
         let before = throttle.wait(&u32::MAX);
-        assert_eq!(seconds(before), 16);
+        assert_eq!(seconds(before), 32);
         for source in 0..100_000_u32 {
             throttle.failed(&source);
         }

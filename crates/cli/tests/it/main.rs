@@ -41,6 +41,7 @@ mod group;
 mod group_changes;
 mod hostile_clients;
 mod hostile_files;
+mod http_grades;
 mod import_order;
 mod late_versions;
 mod lying_cloud;

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use moteseal_api::paths;
 use moteseal_cloud::{Config, Limits};
 use moteseal_core::record::Scheme::Star;
@@ -22,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::testbed::{Running, esp256_group, group};
+use crate::users::{add, with_password};
 
 /// Held by a test from start to end, so that the load of one test does not affect the others.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -268,5 +271,66 @@ async fn pipelined_requests_for_metrics_do_not_delay_other_requests() {
     let slowdown = load.slowdown(get).await;
     drop(load);
     assert!(slowdown < 2.0, "a health check takes {slowdown} times as long");
+    cloud.stop().await;
+}
+
+/// Every guess comes from another address and is for another name, so that none of them is throttled.
+/// A verified user is served without delay, and few passwords are hashed at the same time.
+#[tokio::test]
+async fn password_guesses_from_many_addresses_do_not_delay_other_requests() {
+    let _alone = ALONE.lock().await;
+    let (roster, _) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users");
+    add(&users, "reader", with_password("read", ""));
+    let config = Config { users: Some(users), ..Config::new(roster) };
+    let cloud = Running::start(directory.path(), config).await;
+    let request = |path: &str| {
+        let request = cloud.http.get(cloud.at(path));
+        request.basic_auth("reader", Some("correct horse battery")).send()
+    };
+    let get = || async { assert_eq!(request(paths::DEVICES).await.unwrap().status(), 200) };
+    get().await;
+    let address = cloud.address;
+    let load = Load::start(async move |active| {
+        let mut floods = JoinSet::new();
+        for client in 1..=16_u8 {
+            let active = Arc::clone(&active);
+            floods.spawn(async move {
+                for number in 0_u16.. {
+                    is_set(&active).await;
+                    let [high, low] = number.to_be_bytes();
+                    let socket = TcpSocket::new_v4().unwrap();
+                    let from = Ipv4Addr::new(127, 16 + client, high, low.max(1));
+                    socket.bind((from, 0).into()).unwrap();
+                    let mut stream = socket.connect(address).await.unwrap();
+                    let credential = STANDARD.encode(format!("guess-{client}-{number}:password"));
+                    let guess = format!(
+                        "GET /v1/devices HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                         authorization: Basic {credential}\r\n\r\n"
+                    );
+                    stream.write_all(guess.as_bytes()).await.unwrap();
+                    let mut response = Vec::new();
+                    stream.read_to_end(&mut response).await.unwrap();
+                    let response = String::from_utf8_lossy(&response);
+                    let status = response.split(' ').nth(1).unwrap_or_default();
+                    assert!(matches!(status, "401" | "429" | "503"), "{response}");
+                }
+            });
+        }
+        floods
+    });
+    let slowdown = load.slowdown(get).await;
+    let mut most = 0;
+    for _ in 0..50 {
+        let page = request(paths::METRICS).await.unwrap().text().await.unwrap();
+        let line =
+            page.lines().find_map(|line| line.strip_prefix("moteseal_password_hashes_running "));
+        most = most.max(line.unwrap().parse().unwrap());
+        sleep(Duration::from_millis(5)).await;
+    }
+    drop(load);
+    assert!(slowdown < 2.0, "a verified user waits {slowdown} times as long");
+    assert!((1..=2).contains(&most), "{most} passwords are hashed at the same time");
     cloud.stop().await;
 }

@@ -12,3 +12,4 @@ mod responses;
 mod running;
 mod testbed;
 mod uploads;
+mod users;

@@ -29,8 +29,8 @@ use crate::rights::{Rights, Scope};
 use crate::service::StartError;
 use crate::state::{Finding, Shared};
 use crate::throttle::{Schedule, Throttle};
-use crate::token::{Tokens, TokensError};
-use crate::users::{User, Users, UsersError, is_name};
+use crate::token::Tokens;
+use crate::users::{User, Users, is_name};
 use crate::verified::{Keyed, Verified};
 
 /// The maximum number of passwords that are hashed at the same time.
@@ -82,12 +82,8 @@ enum Presented<'r> {
 impl Access {
     /// Reads the files of tokens and users, if there are any.
     pub(crate) fn open(tokens: Option<&Path>, users: Option<&Path>) -> Result<Self, StartError> {
-        let tokens = tokens
-            .map(|path| CredentialFile::open(path.to_owned(), "tokens", Tokens::read))
-            .transpose()?;
-        let users = users
-            .map(|path| CredentialFile::open(path.to_owned(), "users", Users::read))
-            .transpose()?;
+        let tokens = tokens.map(|path| CredentialFile::open(path.to_owned())).transpose()?;
+        let users = users.map(|path| CredentialFile::open(path.to_owned())).transpose()?;
         // A hash occupies a processor. Others need one at the same time.
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let hashes = (cores / 2).clamp(1, HASHES);
@@ -113,13 +109,11 @@ impl Access {
     }
 
     fn tokens(&self) -> Result<Option<Arc<Tokens>>, Unusable> {
-        let read: fn(&Path) -> Result<Tokens, TokensError> = Tokens::read;
-        self.tokens.as_ref().map(|file| file.current(read)).transpose()
+        self.tokens.as_ref().map(CredentialFile::current).transpose()
     }
 
     fn users(&self) -> Result<Option<Arc<Users>>, Unusable> {
-        let read: fn(&Path) -> Result<Users, UsersError> = Users::read;
-        self.users.as_ref().map(|file| file.current(read)).transpose()
+        self.users.as_ref().map(CredentialFile::current).transpose()
     }
 
     /// Returns the current entry of a user.

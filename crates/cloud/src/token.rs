@@ -14,7 +14,6 @@
 //! with all of them in constant time.
 
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,12 +22,13 @@ use moteseal_core::Digest;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
+use crate::credential_file::{Credentials, read_at_most};
 use crate::rights::{Binding, Rights, Scopes};
 
 /// The minimum length of a token. Sixteen characters of base64 have 96 bits.
 const SHORTEST: usize = 16;
 /// The maximum size of a token file in bytes.
-pub(crate) const MAX_FILE: u64 = 4 << 20;
+const MAX_FILE: u64 = 4 << 20;
 
 /// Why a file of tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +56,9 @@ pub enum TokensError {
     /// The file has no token.
     #[error("the file has no token, so no client could be served; add a token or omit the file")]
     Empty,
-    /// The file is longer than the maximum.
-    #[error("the file is longer than {MAX_FILE} bytes")]
-    TooLong,
+    /// The file is not text, or is longer than the maximum.
+    #[error("the file is not UTF-8 text of at most {MAX_FILE} bytes")]
+    NotText,
     /// An error in the contents of a file, with the path of the file.
     #[error("{}: {error}", path.display())]
     InFile {
@@ -97,14 +97,7 @@ impl Tokens {
     /// # Errors
     /// [`TokensError`] names the file, the line and the mistake. The error never contains a token.
     pub fn read(path: &Path) -> Result<Self, TokensError> {
-        let fail = |error| TokensError::Unreadable { path: path.to_owned(), error };
-        let mut text = Zeroizing::new(String::new());
-        let file = std::fs::File::open(path).map_err(fail)?;
-        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(fail)?;
-        if text.len() as u64 > MAX_FILE {
-            return Err(TokensError::TooLong.about(path));
-        }
-        Self::parse(&text).map_err(|error| error.about(path))
+        Self::of_file(path, &Self::bytes(path)?)
     }
 
     /// Parses the text of a token file.
@@ -152,6 +145,22 @@ impl Tokens {
             }
         }
         found
+    }
+}
+
+impl Credentials for Tokens {
+    type Error = TokensError;
+    const WHAT: &str = "tokens";
+
+    fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, TokensError> {
+        let fail = |error| TokensError::Unreadable { path: path.to_owned(), error };
+        read_at_most(path, MAX_FILE).map_err(fail)
+    }
+
+    fn of_file(path: &Path, bytes: &[u8]) -> Result<Self, TokensError> {
+        let is_short = bytes.len() as u64 <= MAX_FILE;
+        let text = std::str::from_utf8(bytes).ok().filter(|_| is_short);
+        text.ok_or(TokensError::NotText).and_then(Self::parse).map_err(|error| error.about(path))
     }
 }
 

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::{File, TryLockError};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
 use moteseal_service::ClientKey;
+use zeroize::Zeroizing;
 
+use crate::credential_file::{Credentials, read_at_most};
 use crate::password::PasswordHash;
 use crate::rights::{Binding, Rights, Scopes};
 
@@ -32,7 +34,7 @@ const HEADER: &str = "moteseal users 1";
 /// The start of the first line of a table of any version.
 const ANY_HEADER: &str = "moteseal users ";
 /// The maximum size of a table in bytes, enough for more than 10,000 users.
-pub(crate) const MAX_FILE: u64 = 4 << 20;
+const MAX_FILE: u64 = 4 << 20;
 /// The maximum length of a user's name.
 const MAX_NAME: usize = 64;
 /// How long a command waits for another command that changes the same table.
@@ -153,7 +155,11 @@ pub struct User {
 
 /// A table of users. An empty table is valid: then no user is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Users(BTreeMap<String, Arc<User>>);
+pub struct Users {
+    by_name: BTreeMap<String, Arc<User>>,
+    /// The name of the user whose certificate has the key.
+    by_key: BTreeMap<ClientKey, String>,
+}
 
 impl Users {
     /// Reads a table.
@@ -161,14 +167,7 @@ impl Users {
     /// # Errors
     /// [`UsersError`] names the file and what is wrong.
     pub fn read(path: &Path) -> Result<Self, UsersError> {
-        let fail = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => UsersError::Missing(path.to_owned()),
-            _ => UsersError::Unreadable { path: path.to_owned(), error },
-        };
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(fail)?;
-        file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
-        Self::parse(&bytes).map_err(|damage| UsersError::Damaged { path: path.to_owned(), damage })
+        Self::of_file(path, &Self::bytes(path)?)
     }
 
     /// Parses the bytes of a table. Each table has only one valid form.
@@ -191,12 +190,11 @@ impl Users {
         let mut users = Self::default();
         for (number, line) in (1..).zip(content.lines()).skip(1) {
             let (name, user) = parse_user(line).ok_or(Damage::Line(number))?;
-            let is_in_order = users.0.last_key_value().is_none_or(|(last, _)| last.as_str() < name);
-            let is_new = user.certificate.is_none_or(|key| users.with_key(&key).is_none());
-            if !is_in_order || !is_new {
+            let last = users.by_name.last_key_value();
+            let is_in_order = last.is_none_or(|(last, _)| last.as_str() < name);
+            if !is_in_order || users.add(name, user, false).is_err() {
                 return Err(Damage::Line(number));
             }
-            users.0.insert(name.to_owned(), Arc::new(user));
         }
         if users.to_text() == text { Ok(users) } else { Err(Damage::Digest) }
     }
@@ -205,7 +203,7 @@ impl Users {
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!("{HEADER}\n");
-        for (name, user) in &self.0 {
+        for (name, user) in &self.by_name {
             // Writing to a string does not fail.
             let _ = write!(text, "{name} {}", user.rights.scopes);
             if user.rights.binding != Binding::Any {
@@ -227,22 +225,20 @@ impl Users {
 
     /// Returns the users with their names, in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &User)> {
-        self.0.iter().map(|(name, user)| (name.as_str(), &**user))
+        self.by_name.iter().map(|(name, user)| (name.as_str(), &**user))
     }
 
     /// Returns the user with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<User>> {
-        self.0.get(name)
+        self.by_name.get(name)
     }
 
     /// Returns the user whose certificate has this key, and the user's name.
     #[must_use]
     pub fn with_key(&self, key: &ClientKey) -> Option<(&str, &Arc<User>)> {
-        // A key is public, so this search need not take constant time.
-        let (name, user) =
-            self.0.iter().find(|(_, user)| user.certificate.as_ref() == Some(key))?;
-        Some((name, user))
+        let name = self.by_key.get(key)?;
+        Some((name, self.by_name.get(name)?))
     }
 
     /// Adds a user. With `replace`, replaces a user with the same name.
@@ -253,14 +249,18 @@ impl Users {
         if !is_name(name) {
             return Err(UsersError::Name(name.to_owned()));
         }
-        if !replace && self.0.contains_key(name) {
+        if !replace && self.by_name.contains_key(name) {
             return Err(UsersError::Exists(name.to_owned()));
         }
         let same_key = user.certificate.as_ref().and_then(|key| self.with_key(key));
         if let Some((other, _)) = same_key.filter(|(other, _)| *other != name) {
             return Err(UsersError::SameKey(other.to_owned()));
         }
-        self.0.insert(name.to_owned(), Arc::new(user));
+        if let Some(key) = self.by_name.get(name).and_then(|user| user.certificate) {
+            self.by_key.remove(&key);
+        }
+        self.by_key.extend(user.certificate.map(|key| (key, name.to_owned())));
+        self.by_name.insert(name.to_owned(), Arc::new(user));
         Ok(())
     }
 
@@ -269,7 +269,9 @@ impl Users {
     /// # Errors
     /// `Unknown` if there is no user with this name.
     pub fn revoke(&mut self, name: &str) -> Result<(), UsersError> {
-        self.0.remove(name).map(drop).ok_or_else(|| UsersError::Unknown(name.to_owned()))
+        let user = self.by_name.remove(name).ok_or_else(|| UsersError::Unknown(name.to_owned()))?;
+        user.certificate.map(|key| self.by_key.remove(&key));
+        Ok(())
     }
 
     /// Reads the table in a file, changes it, and replaces the file, which only its owner may read.
@@ -298,6 +300,22 @@ impl Users {
         }
         moteseal_files::remove_abandoned(path);
         moteseal_files::replace(path, text.as_bytes(), moteseal_files::PRIVATE).map_err(unwritable)
+    }
+}
+
+impl Credentials for Users {
+    type Error = UsersError;
+    const WHAT: &str = "users";
+
+    fn bytes(path: &Path) -> Result<Zeroizing<Vec<u8>>, UsersError> {
+        read_at_most(path, MAX_FILE).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => UsersError::Missing(path.to_owned()),
+            _ => UsersError::Unreadable { path: path.to_owned(), error },
+        })
+    }
+
+    fn of_file(path: &Path, bytes: &[u8]) -> Result<Self, UsersError> {
+        Self::parse(bytes).map_err(|damage| UsersError::Damaged { path: path.to_owned(), damage })
     }
 }
 
@@ -475,7 +493,7 @@ mod tests {
     #[test]
     fn lines_that_are_no_users_are_refused_also_with_a_right_digest() {
         let hash = PasswordHash::NONE;
-        let key = ClientKey([1; 32]);
+        let key = ClientKey([0xab; 32]);
         for line in [
             String::new(),
             "a write".to_owned(),

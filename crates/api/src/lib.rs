@@ -26,7 +26,7 @@ pub mod strict_json;
 
 pub use error::{ErrorKind, Named, NamedError};
 pub use listing::{
-    Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
+    Conflict, DeviceEntry, DeviceList, EventConflict, EventReceipt, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
 };
 pub use problem::{Place, Problem, ProblemType};
 pub use query::{Query, QueryError};
@@ -36,6 +36,9 @@ pub const CBOR_SEQ: &str = "application/cbor-seq";
 /// The header in which a cloud states the version of the roster that it uses, as a decimal number.
 /// The statement is not signed: a client reports it, and verifies the response without it.
 pub const ROSTER_VERSION: &str = "moteseal-roster-version";
+/// The header in which a cloud states where an answer with urgent events ends, as the parameter
+/// `after` of the next request. It is not signed.
+pub const CURSOR: &str = "moteseal-cursor";
 /// The media type of manifests (RFC 9052): a tagged `COSE_Sign1`.
 pub const COSE: &str = "application/cose";
 /// The media type of queries and listings.
@@ -55,4 +58,12 @@ pub fn parse_device(text: &str) -> Option<moteseal_core::DeviceId> {
     let mut id = [0; 8];
     hex::decode_to_slice(text, &mut id).ok()?;
     Some(moteseal_core::DeviceId(id))
+}
+
+/// Parses a digest of 64 hexadecimal digits. Returns `None` for any other text.
+#[must_use]
+pub fn parse_digest(text: &str) -> Option<moteseal_core::digest::Digest> {
+    let mut digest = [0; 32];
+    hex::decode_to_slice(text, &mut digest).ok()?;
+    Some(moteseal_core::digest::Digest(digest))
 }

@@ -29,6 +29,30 @@ pub struct ManifestReceipt {
     pub conflict: bool,
 }
 
+/// The response to uploaded urgent events. The cloud sends it once all of them are durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventReceipt {
+    /// The number of events that are new to the store.
+    pub stored: u64,
+    /// The number of events that the store already had. Uploading an event again changes nothing.
+    pub known: u64,
+    /// Places of events at which the device has also signed a different event. The cloud keeps all
+    /// of them as evidence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<EventConflict>,
+}
+
+/// A place in a seal for which a device signed two different urgent events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventConflict {
+    /// The device's id.
+    pub device: String,
+    /// The index of the seal.
+    pub index: u32,
+    /// The place in the seal.
+    pub seq: u64,
+}
+
 /// An index under which a device signed two different seals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {

@@ -29,6 +29,14 @@ pub const QUERY: &str = "/v1/query";
 /// `GET`: the manifests of the epochs from `since` up to, but not including, `until`, as a stream
 /// of manifest items and an end item.
 pub const MANIFESTS: &str = "/v1/manifests";
+/// `PUT`: stores urgent events, a stream of schema items and signed events; if one event is
+/// rejected, none is stored. Returns an [`EventReceipt`](crate::EventReceipt).
+///
+/// `GET`: the stored urgent events in the order in which they were stored, as a stream of schema
+/// items, signed events and an end item (spec/answers.md, section 7). The parameter `after` is the
+/// [`CURSOR`](crate::CURSOR) of an earlier answer, and `wait` the number of seconds to wait for
+/// events that are not stored yet.
+pub const EVENTS: &str = "/v1/events";
 /// `GET`: the OpenAPI 3.1 document of this contract.
 pub const OPENAPI: &str = "/openapi.json";
 /// `GET`: Prometheus metrics.
@@ -40,7 +48,7 @@ pub const HEALTHZ: &str = "/healthz";
 pub const READYZ: &str = "/readyz";
 
 /// Every route with each of its methods, in lower case.
-pub const ALL: [(&str, &str); 12] = [
+pub const ALL: [(&str, &str); 14] = [
     (BUNDLES, "put"),
     (DEVICES, "get"),
     (SEALS, "get"),
@@ -49,6 +57,8 @@ pub const ALL: [(&str, &str); 12] = [
     (QUERY, "post"),
     (MANIFESTS, "get"),
     (MANIFESTS, "put"),
+    (EVENTS, "get"),
+    (EVENTS, "put"),
     (OPENAPI, "get"),
     (METRICS, "get"),
     (HEALTHZ, "get"),
@@ -81,6 +91,22 @@ pub fn manifests(since: EpochNumber, until: Option<EpochNumber>) -> String {
     format!("{MANIFESTS}?since={since}{until}")
 }
 
+/// Returns the path of the urgent events from an epoch on, after a cursor. Without `devices`, it
+/// selects those of all devices. `wait` is the maximum number of seconds to wait for the next event
+/// if there is none.
+#[must_use]
+pub fn events(
+    since: EpochNumber,
+    devices: &[DeviceId],
+    after: Option<&str>,
+    wait: Option<u64>,
+) -> String {
+    let devices: String = devices.iter().map(|device| format!("&device={device}")).collect();
+    let after = after.map_or_else(String::new, |after| format!("&after={after}"));
+    let wait = wait.map_or_else(String::new, |wait| format!("&wait={wait}"));
+    format!("{EVENTS}?since={since}{devices}{after}{wait}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +124,10 @@ mod tests {
             "/v1/manifests?since=3&until=9"
         );
         assert_eq!(manifests(EpochNumber(3), None), "/v1/manifests?since=3");
+        assert_eq!(events(EpochNumber(3), &[], None, None), "/v1/events?since=3");
+        assert_eq!(
+            events(EpochNumber(3), &[device, device], Some("7-ab"), Some(20)),
+            "/v1/events?since=3&device=0123456789abcdef&device=0123456789abcdef&after=7-ab&wait=20"
+        );
     }
 }

@@ -68,6 +68,8 @@ problem_types! {
     NOT_WHOLE = "NotWhole", 422;
     /// A part was pruned at a round, but its epoch has no manifest that determines this round.
     MANIFEST_MISSING = "ManifestMissing", 409;
+    /// The urgent events of a device have reached the limit of the service.
+    EVENT_QUOTA = "EventQuota", 422;
     /// The device signed two different seals under one index. The cloud stores and reports both:
     /// they are evidence against the device.
     EQUIVOCATION = "Equivocation", 409;
@@ -229,7 +231,7 @@ mod tests {
                 "spec/errors.md does not have {start}"
             );
         }
-        assert_eq!(ProblemType::ALL.len(), 20);
+        assert_eq!(ProblemType::ALL.len(), 21);
     }
 
     #[test]

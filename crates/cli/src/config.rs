@@ -268,6 +268,8 @@ pub(crate) struct Source {
     /// Instead of `columns`: the column whose bytes are sealed unchanged. For stdin, the whole line
     /// is sealed.
     pub(crate) opaque: Option<String>,
+    /// The prefix of lines of stdin that are urgent readings.
+    pub(crate) urgent: Option<String>,
     #[serde(default)]
     pub(crate) keep_time: bool,
     #[serde(default)]

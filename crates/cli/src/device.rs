@@ -1,8 +1,8 @@
 //! `moteseal device`: runs a device of a group with a budget, and provisions motes.
 
-use std::io::{self, BufRead, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use futures_util::future::join_all;
@@ -14,7 +14,7 @@ use moteseal_device::durable::Identity;
 use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
-use moteseal_device::runner;
+use moteseal_device::runner::{self, UrgentReading};
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording, chain_state};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::{AnyChild, ChildLink as _, LinkError};
@@ -24,7 +24,7 @@ use moteseal_verify::Calendar;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
-use crate::cloud::{Log, log, runtime};
+use crate::cloud::{Log, log, log_warnings, runtime};
 use crate::config::{self, link_group};
 use crate::failure::{Exit, Failure};
 use crate::files;
@@ -37,17 +37,18 @@ use crate::roster_watch::RosterWatch;
 use crate::terminal::{diagnostic, report, report_lines};
 use crate::time;
 
+mod event;
+mod lines;
 mod provision;
 mod qr;
 mod sums;
 
+use event::{Single, Socket, outcome};
+use lines::{LineFormat, lines};
 use sums::Sums;
 
-/// The maximum number of lines of stdin that wait to be sealed.
-const LINES: usize = 1024;
-/// The maximum number of bytes in a line of stdin, without its newline; no record is longer. A
-/// longer line is skipped.
-const MAX_LINE: usize = 1 << 16;
+/// The maximum number of urgent readings that wait to be recorded.
+const URGENT: usize = 16;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -70,6 +71,17 @@ pub(crate) enum Command {
                             in the order of `columns`. The command can be stopped or killed at any moment; run it again to continue\n\
                             with its pending seals. If devices replay a table, set `time = \"recorded\"` in the gateway's configuration.")]
     Run(Run),
+    /// Record one urgent reading: sign it separately, send it at once, and wait until the gateway
+    /// has stored it.
+    #[command(after_help = "Example:\n  \
+                            moteseal device event --config device.toml 71.5,0\n\n\
+                            The reading is sealed like every other one. If `moteseal device run` runs with this configuration, the\n\
+                            command passes the reading to it; otherwise it opens the device's state itself, which needs a source\n\
+                            without a table. Lines of stdin of `moteseal device run` are urgent readings if they start with the\n\
+                            prefix [source] urgent = \"!\".\n\n\
+                            Exit codes: 0 stored by the gateway, 3 refused by the gateway, 6 recorded but not stored yet: the event is in\n\
+                            the device's journal and is sent again while the device runs.")]
+    Event(event::Event),
     /// Write the configuration and keys of a mote without an operating system, or of many, as blobs
     /// for their flash and as QR codes.
     #[command(after_help = "Example, mote.toml:\n  \
@@ -127,12 +139,18 @@ fn factor(text: &str) -> Result<Speed, String> {
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
-        Command::Run(arguments) => work(arguments),
+        Command::Run(arguments) => work(arguments, None),
+        Command::Event(arguments) => event::run(arguments, |config, single| {
+            let config = config.to_owned();
+            let (speed, check, log) = (Speed(None), false, Log::Text);
+            work(&Run { config, speed, check, log }, Some(single))
+        }),
         Command::Provision(arguments) => provision::provision(arguments),
     }
 }
 
-fn work(arguments: &Run) -> Result<(), Failure> {
+/// Runs the device; or only until the gateway has stored one urgent reading.
+fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Device, _) = config::load(file)?;
     let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
@@ -190,7 +208,11 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         None => default_state_path(&key_path, device)?,
     };
     check_state(listed, &public, &key_path, &chain_path, "chain").map_err(in_key("chain"))?;
-    let mut sums = sums::read_all(&config, file, &folder, &roster, device)?;
+    let mut sums = match &single {
+        None => sums::read_all(&config, file, &folder, &roster, device)?,
+        // A process that records one reading answers no queries.
+        Some(_) => Vec::new(),
+    };
     if arguments.check {
         sums::check_policies(&sums, file)?;
         let mut lines = vec![
@@ -232,7 +254,13 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             })
         });
     }
-    log(arguments.log);
+    if single.is_some() {
+        log_warnings();
+    } else {
+        log(arguments.log);
+    }
+    let format = Arc::new(LineFormat::new(&source, &config.source));
+    let single = single.map(|single| source.single(single, &format)).transpose()?;
     let challenge = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
     })?;
@@ -256,11 +284,18 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let watches: Vec<_> = sums.iter_mut().map(|sums| sums.policy.take()).collect();
     watches.iter().flatten().try_for_each(PolicyWatch::record)?;
     let policies = watches.iter().map(|watch| watch.as_ref().map(PolicyWatch::payloads)).collect();
-    let settings =
-        runner::Settings { rosters, policies, ..runner::Settings::new(roster.calendar().clone()) };
+    let (urgent, urgent_readings) = mpsc::channel(URGENT);
+    let settings = runner::Settings {
+        rosters,
+        policies,
+        urgent: Some(urgent_readings),
+        ..runner::Settings::new(roster.calendar().clone())
+    };
+    let socket = if single.is_none() { Socket::listen(&state) } else { None };
+    let wait = single.as_ref().map(|(_, wait)| *wait);
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
-    let ran = runtime()?.block_on(async {
+    let (ran, stored) = runtime()?.block_on(async {
         let mut link = link.open(device.0)?;
         let sum_links = sums.iter().map(|sums| sums.link.open(device.0));
         let mut sum_links = sum_links.collect::<Result<Vec<_>, _>>()?;
@@ -271,26 +306,65 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         };
         let mut answerers = Answerers::new(sums.into_iter().map(answerer).collect());
         let refused = refusal(link.state());
-        let stop = async { drop(stop_signal().await) };
+        let mut stored = None;
+        let (keep, idle) = mpsc::channel(1);
+        let single = single.map(|(record, wait)| {
+            let (reports, answers) = mpsc::channel(8);
+            let reading = UrgentReading { record, reports: Some(reports) };
+            // The channel is empty.
+            let _ = urgent.try_send(reading);
+            (answers, wait)
+        });
+        let is_single = single.is_some();
+        let stop = async {
+            let single = async {
+                match single {
+                    Some((answers, wait)) => stored = Some(outcome(answers, wait).await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = stop_signal() => {}
+                () = single => {}
+            }
+        };
         let mut taken = |count| progress.set_position(count);
         let readings = match source {
             Source::Recording(ref recording) => runner::Source::Recording { recording, speed: arguments.speed.0 },
-            Source::Lines { schema, columns, opaque } => {
-                let records = lines(schema, columns, opaque, broken.clone());
+            // The source of a process that records one reading never has another reading, and
+            // never ends.
+            Source::Lines { .. } if is_single => {
+                runner::Source::Live { records: idle, clock: &runner::system_clock }
+            }
+            Source::Lines { .. } => {
+                let urgent = config.source.urgent.clone().map(|prefix| (prefix, urgent.clone()));
+                let records = lines(Arc::clone(&format), urgent, broken.clone());
                 runner::Source::Live { records, clock: &runner::system_clock }
             }
         };
-        tokio::select! {
+        let commands = async {
+            match socket {
+                Some(socket) => socket.serve(move |line: &str| format.record(line), urgent).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ran = tokio::select! {
             ran = runner::run_answering(&mut mote, &mut link, readings, settings, (&mut answerers, &mut sum_links), &mut taken, stop) => {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
             () = sums::log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
+            () = commands => Err(Failure::new(Exit::Internal, "commands are no longer served")),
             () = watched(watches) => Err(Failure::new(Exit::Internal, "the policy is no longer watched")),
             () = roster_watch.run(|_| Ok(())) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
-        }
+        };
+        drop(keep);
+        Ok::<_, Failure>((ran?, stored))
     })?;
     progress.finish_and_clear();
+    if let Some(wait) = wait {
+        return stored.unwrap_or_default().report(&config.device, wait);
+    }
     let (readings, left_out) = (count(ran.readings, "reading"), thousands(ran.left_out));
     let rest = mote.mote().waiting() + usize::from(mote.mote().opened().is_some());
     // After a rollback, the state may be a copy of one that sent the same readings before.
@@ -342,7 +416,7 @@ async fn refusal(main: watch::Receiver<State>) -> LinkError {
 /// The source of the readings and their format.
 enum Source {
     Recording(Recording),
-    Lines { schema: Vec<u8>, columns: Vec<String>, opaque: bool },
+    Lines { schema: Vec<u8> },
 }
 
 impl Source {
@@ -361,9 +435,16 @@ impl Source {
             let mut buffer = vec![0; MAX_SCHEMA];
             let schema = Schema::encode(&fields, &mut buffer)
                 .map_err(|error| Failure::named(Exit::Usage, error.named()).of("columns"))?;
-            let (columns, opaque) = (config.columns.clone(), config.opaque.is_some());
-            return Ok(Self::Lines { schema: schema.as_bytes().to_vec(), columns, opaque });
+            if config.urgent.as_ref().is_some_and(String::is_empty) {
+                return Err(Failure::usage(
+                    "urgent: an empty prefix makes every line urgent; use a prefix such as \"!\"",
+                ));
+            }
+            return Ok(Self::Lines { schema: schema.as_bytes().to_vec() });
         };
+        if config.urgent.is_some() {
+            return Err(Failure::usage("urgent: only lines of stdin can be urgent; leave it out"));
+        }
         let clock = match (&config.time, config.every, &config.start) {
             (Some(column), None, None) => Clock::Column(column.clone()),
             (None, Some(every), Some(start)) => Clock::Every {
@@ -403,10 +484,26 @@ impl Source {
         Ok(Self::Recording(recording))
     }
 
+    /// Returns the record of a single urgent reading, and how long to wait for the gateway.
+    fn single(
+        &self,
+        single: Single,
+        format: &LineFormat,
+    ) -> Result<(Vec<u8>, Duration), Failure> {
+        if matches!(self, Self::Recording(_)) {
+            return Err(Failure::usage(
+                "the source of the device is a table, whose times determine the epochs; start \
+                 `moteseal device run`, to which this command then passes the reading",
+            ));
+        }
+        let record = format.record(&single.values);
+        Ok((record.map_err(|why| Failure::usage(why).with_name("BadReading"))?, single.wait))
+    }
+
     fn schema(&self) -> &[u8] {
         match self {
             Self::Recording(recording) => &recording.schema,
-            Self::Lines { schema, .. } => schema,
+            Self::Lines { schema } => schema,
         }
     }
 
@@ -418,169 +515,10 @@ impl Source {
     }
 }
 
-/// Reads stdin on a separate thread. A line that is not a valid record is reported and skipped. If
-/// stdin itself fails, the readings end, and `broken` contains the error.
-fn lines(
-    schema: Vec<u8>,
-    columns: Vec<String>,
-    opaque: bool,
-    broken: Arc<OnceLock<io::Error>>,
-) -> mpsc::Receiver<Vec<u8>> {
-    let (send, records) = mpsc::channel(LINES);
-    std::thread::spawn(move || {
-        let read = each_line(&mut io::stdin().lock(), |number, line| {
-            match line.and_then(|line| record(&schema, &columns, opaque, line)) {
-                Ok(record) => return send.blocking_send(record).is_ok(),
-                Err(why) => diagnostic(format_args!("stdin:{number}: {why}; the line is left out")),
-            }
-            true
-        });
-        if let Err(error) = read {
-            diagnostic(format_args!(
-                "cannot read stdin: {error}; the device stops when the gateway has all readings so far"
-            ));
-            let _ = broken.set(error);
-        }
-    });
-    records
-}
-
-/// Passes the lines of an input to `take`, one at a time, until `take` returns false. Each line has
-/// a number, from 1, and either its text or a description of what is wrong with it.
-fn each_line(
-    input: &mut impl BufRead,
-    mut take: impl FnMut(u64, Result<&str, String>) -> bool,
-) -> io::Result<()> {
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        // One byte more than the longest line and its newline.
-        if input.by_ref().take(MAX_LINE as u64 + 2).read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
-        }
-        let has_ended = line.pop_if(|last| *last == b'\n').is_some();
-        if has_ended {
-            line.pop_if(|last| *last == b'\r');
-        }
-        let text = if line.len() > MAX_LINE {
-            if !has_ended {
-                input.skip_until(b'\n')?;
-            }
-            Err(format!("the line is longer than {} bytes", thousands(MAX_LINE as u64)))
-        } else {
-            str::from_utf8(&line).map_err(|_| "the line is not text in UTF-8".to_owned())
-        };
-        if !take(number, text) {
-            return Ok(());
-        }
-    }
-    Ok(())
-}
-
-/// Returns the record of a line.
-fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result<Vec<u8>, String> {
-    if opaque && line.len() > MAX_RECORD {
-        let (length, most) = (thousands(line.len() as u64), thousands(MAX_RECORD as u64));
-        return Err(format!(
-            "the reading has {length} bytes; in a group with a budget it may have at most {most}"
-        ));
-    }
-    if opaque {
-        return Ok(line.as_bytes().to_vec());
-    }
-    let schema = Schema::decode(schema).map_err(|error| error.named().to_string())?;
-    let mut record = vec![0; schema.record_size().unwrap_or(0)];
-    let values: Vec<&str> = line.split(',').map(str::trim).collect();
-    if values.len() != columns.len() {
-        return Err(format!(
-            "the line has {} values, but there are {} columns",
-            values.len(),
-            columns.len()
-        ));
-    }
-    for (field, value) in schema.fields().zip(values) {
-        field
-            .write(value, &mut record)
-            .map_err(|error| format!("{value:?} does not fit {field}: {}", error.named()))?;
-    }
-    Ok(record)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io::{self, BufReader, Read};
-
-    use super::{MAX_LINE, MAX_RECORD, each_line, factor, record, speed};
-
-    /// Returns the lines and errors that `each_line` passes to its callback, and its result.
-    fn read(input: impl Read) -> (Vec<Result<String, String>>, io::Result<()>) {
-        let mut lines = Vec::new();
-        // A small buffer, so that lines cross its boundaries.
-        let end = each_line(&mut BufReader::with_capacity(7, input), |number, line| {
-            assert_eq!(number, lines.len() as u64 + 1);
-            lines.push(line.map(str::to_owned));
-            true
-        });
-        (lines, end)
-    }
-
-    #[test]
-    fn leaves_out_a_line_that_is_not_utf8_and_reads_the_next_lines() {
-        let (lines, end) = read(&b"1\n\xff\n2\r\n\n3"[..]);
-        end.unwrap();
-        let not_utf8 = Err("the line is not text in UTF-8".to_owned());
-        assert_eq!(
-            lines,
-            [
-                Ok("1".to_owned()),
-                not_utf8,
-                Ok("2".to_owned()),
-                Ok(String::new()),
-                Ok("3".to_owned())
-            ]
-        );
-    }
-
-    #[test]
-    fn bounds_the_memory_for_a_line_of_any_length() {
-        for (length, fits) in
-            [(MAX_LINE, true), (MAX_LINE + 1, false), (MAX_LINE + 2, false), (MAX_LINE * 40, false)]
-        {
-            let long = "x".repeat(length);
-            let (lines, end) = read(format!("{long}\nnext\n{long}").as_bytes());
-            end.unwrap();
-            let expected = if fits {
-                Ok(long)
-            } else {
-                Err("the line is longer than 65,536 bytes".to_owned())
-            };
-            assert_eq!(lines, [expected.clone(), Ok("next".to_owned()), expected], "{length}");
-        }
-    }
-
-    #[test]
-    fn distinguishes_a_failing_input_from_its_end() {
-        struct Fails;
-        impl Read for Fails {
-            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-                Err(io::Error::other("gone"))
-            }
-        }
-        let (lines, end) = read(b"1\n".chain(Fails));
-        assert_eq!(lines, [Ok("1".to_owned())]);
-        assert_eq!(end.unwrap_err().to_string(), "gone");
-    }
-
-    #[test]
-    fn accepts_an_opaque_line_as_long_as_a_frame_can_carry() {
-        assert_eq!(record(&[], &[], true, &"x".repeat(MAX_RECORD)).unwrap().len(), MAX_RECORD);
-        let why = record(&[], &[], true, &"x".repeat(MAX_RECORD + 1)).unwrap_err();
-        assert_eq!(
-            why,
-            "the reading has 65,464 bytes; in a group with a budget it may have at most 65,463"
-        );
-    }
+    use super::{factor, speed};
 
     #[test]
     fn reads_a_speed_with_or_without_an_x_at_its_end() {

@@ -121,6 +121,7 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
             "seals": report.seals,
             "void": report.void,
             "outdated": report.outdated,
+            "urgent": report.urgent,
             "events": report.events,
             "bytes": report.bytes,
             "damage": list(&report.damage),
@@ -142,6 +143,9 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
                 "{} outdated (seals or manifests): a later version of the roster changed their epochs; not served, signatures not checked",
                 thousands(report.outdated)
             ))?;
+        }
+        if report.urgent > 0 {
+            out.line(format_args!("{} checked", count(report.urgent, "urgent event")))?;
         }
         let verdict = if report.is_clean() { "whole" } else { "DAMAGED" };
         out.line(format_args!(

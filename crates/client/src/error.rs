@@ -11,6 +11,7 @@ use moteseal_verify::ReadError;
 
 use crate::pinned::RosterNotLater;
 use crate::rejection::{Rejected, Rejection};
+use crate::urgent::UrgentRejected;
 
 /// Why a request returned no verified rows.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,9 @@ pub enum Error {
     /// requested.
     #[error(transparent)]
     Rejected(Box<Rejected>),
+    /// An answer with urgent events was rejected.
+    #[error(transparent)]
+    Urgent(#[from] UrgentRejected),
     /// The verified rows, the proof or the pinned seals could not be written or read.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -57,6 +61,7 @@ impl Error {
             Self::RosterNotLater(error) => error.name(),
             Self::Net(error) => error.name(),
             Self::Rejected(rejected) => rejected.name(),
+            Self::Urgent(error) => error.name(),
             Self::Output(error) => error.name(),
         }
     }
@@ -71,6 +76,7 @@ impl Error {
             | Self::RosterNotLater(_) => ErrorKind::Usage,
             Self::Net(error) => net_kind(error),
             Self::Rejected(rejected) => rejected.kind(),
+            Self::Urgent(error) => error.kind(),
             Self::Output(error) => error.kind(),
         }
     }

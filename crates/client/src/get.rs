@@ -23,6 +23,7 @@ use crate::proof::ProofWriter;
 use crate::rejection::Rejected;
 use crate::rows::Sink;
 use crate::session::{PIECE, Session, all_threads};
+use crate::urgent::UrgentRequest;
 
 /// The maximum time after which received bytes are verified, even if there are few of them. A cloud
 /// that sends slowly therefore cannot delay its rejection.
@@ -76,6 +77,12 @@ impl<'a> Client<'a> {
             choice: query.choice,
             ..self.get()
         }
+    }
+
+    /// Creates a request for urgent events. By default, it selects all events of all devices.
+    #[must_use]
+    pub fn urgent(self) -> UrgentRequest<'a> {
+        UrgentRequest::new(self)
     }
 
     /// Creates a request for an audit of the group's coordinator. By default, it includes all

@@ -65,6 +65,7 @@
 //! | to | use |
 //! |---|---|
 //! | get verified rows | [`Client::get`]; [`Session`] verifies bytes without I/O |
+//! | get verified urgent events, and wait for new ones | [`Client::urgent`] |
 //! | write rows | [`output`]: tables, CSV, JSON lines, Arrow, Parquet |
 //! | verify a saved response or bundles offline | [`proof`], [`bundles`] |
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
@@ -97,6 +98,7 @@ mod rows;
 mod session;
 pub mod sum;
 pub mod time_server;
+pub mod urgent;
 
 pub use cloud_roster::CloudRoster;
 pub use completeness::{DeviceReport, Incomplete, Outage, Report, Standing, start_text};
@@ -108,3 +110,4 @@ pub use pinned::{PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
 pub use rows::{Rows, Sink};
 pub use session::{PIECE, Session};
+pub use urgent::{UrgentAnswer, UrgentRequest};

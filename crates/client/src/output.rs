@@ -18,6 +18,7 @@ mod batches;
 mod columns;
 mod row_output;
 mod text_formats;
+mod urgent;
 
 use std::fmt;
 use std::io::Write;
@@ -40,6 +41,7 @@ pub use atomic_file::AtomicFile;
 #[cfg(feature = "columnar")]
 pub use batches::Batches;
 pub use row_output::{RowOutput, RowSpool};
+pub use urgent::UrgentText;
 
 use crate::rows::{Rows, Sink};
 #[cfg(feature = "columnar")]

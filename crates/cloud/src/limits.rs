@@ -49,6 +49,13 @@ pub struct Limits {
     /// The maximum number of events that a query by count and seed may select from each epoch. A
     /// query for more is rejected with status 413. Default 2^18.
     pub query_sample: u32,
+    /// The maximum number of bytes of the urgent events of one device that the store accepts, over
+    /// its whole life. Further events are rejected with status 422, and their senders keep them. A
+    /// device may exceed the limit by one upload. Default 64 MiB.
+    pub event_bytes: u64,
+    /// The maximum number of clients that wait for urgent events. A further client is rejected with
+    /// status 429. Default 256.
+    pub event_waiters: usize,
     /// The maximum number of seals on one page of a listing. Default 1000.
     pub page: usize,
     /// The time within which the head of a request must arrive. It also limits how long a
@@ -88,6 +95,8 @@ impl Default for Limits {
             query_devices: 4096,
             query_epochs: u64::MAX,
             query_sample: 1 << 18,
+            event_bytes: 64 << 20,
+            event_waiters: 256,
             page: 1000,
             head_time: Duration::from_secs(30),
             body_stall: Duration::from_secs(10),
@@ -101,7 +110,7 @@ impl Default for Limits {
 }
 
 /// The names that [`Limits::set`] accepts.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 22] = [
     "peer_percent",
     "connections",
     "requests",
@@ -114,6 +123,8 @@ pub const NAMES: [&str; 20] = [
     "query_devices",
     "query_epochs",
     "query_sample",
+    "event_bytes",
+    "event_waiters",
     "page",
     "head_time",
     "body_stall",
@@ -185,6 +196,8 @@ impl Limits {
             "query_devices" => self.query_devices = number(name, value)?,
             "query_epochs" => self.query_epochs = number(name, value)?,
             "query_sample" => self.query_sample = number(name, value)?,
+            "event_bytes" => self.event_bytes = number(name, value)?,
+            "event_waiters" => self.event_waiters = number(name, value)?,
             "page" => self.page = number(name, value)?,
             "head_time" => self.head_time = time(name, value)?,
             "body_stall" => self.body_stall = time(name, value)?,

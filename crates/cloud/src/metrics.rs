@@ -18,6 +18,8 @@ pub(crate) struct Metrics {
     pub(crate) manifests_stored: Counter,
     pub(crate) manifests_known: Counter,
     pub(crate) manifests_doubled: Counter,
+    pub(crate) urgent_stored: Counter,
+    pub(crate) urgent_known: Counter,
     pub(crate) conflicts: Counter,
     pub(crate) upload_bytes: Counter,
     pub(crate) response_bytes: Counter,
@@ -67,9 +69,15 @@ impl Metrics {
                 "moteseal_manifests_doubled_total",
                 "Epochs for which the coordinator signed different manifests.",
             ),
+            urgent_stored: counter("moteseal_urgent_stored_total", "New urgent events stored."),
+            urgent_known: counter(
+                "moteseal_urgent_known_total",
+                "Uploaded urgent events that were stored already.",
+            ),
             conflicts: counter(
                 "moteseal_equivocations_total",
-                "Indices under which a device signed different seals.",
+                "Indices under which a device signed different seals, and places of seals for which it \
+                 signed different urgent events.",
             ),
             upload_bytes: counter("moteseal_upload_bytes_total", "Bytes of accepted uploads."),
             response_bytes: counter("moteseal_answer_bytes_total", "Bytes of responses sent."),

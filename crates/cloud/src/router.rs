@@ -19,7 +19,7 @@ use moteseal_service::{ClientKey, Peer, monitor};
 use tracing::{debug, info, warn};
 
 use crate::access::{self, Grant};
-use crate::handlers::{bundles, listings, manifests, query};
+use crate::handlers::{bundles, events, listings, manifests, query};
 use crate::refusal::{Reason, Refusal};
 use crate::request_body;
 use crate::rights::Scope;
@@ -37,6 +37,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(paths::EXPLAIN, get(query::explain))
         .route(paths::QUERY, post(query::query))
         .route(paths::MANIFESTS, put(manifests::put).get(manifests::list))
+        .route(paths::EVENTS, put(events::put).get(events::list))
         .route(paths::OPENAPI, get(openapi))
         .route(paths::METRICS, get(render_metrics))
         .route(paths::HEALTHZ, get(|| async { monitor::alive() }))
@@ -54,16 +55,17 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 fn scope(route: &str, method: &Method) -> Option<Scope> {
     match route {
         paths::BUNDLES => Some(Scope::Write),
-        paths::MANIFESTS if method == Method::PUT => Some(Scope::Write),
+        paths::MANIFESTS | paths::EVENTS if method == Method::PUT => Some(Scope::Write),
         paths::OPENAPI | paths::HEALTHZ | paths::READYZ => None,
         _ => Some(Scope::Read),
     }
 }
 
-/// Returns whether the handler of a route reads a body.
-fn has_body(route: &str, method: &Method) -> bool {
+/// Returns whether the handler of a route reserves its own place among the requests in progress,
+/// because it reads a body or waits for events.
+fn takes_own_place(route: &str, method: &Method) -> bool {
     match route {
-        paths::BUNDLES | paths::QUERY => true,
+        paths::BUNDLES | paths::QUERY | paths::EVENTS => true,
         paths::MANIFESTS => method == Method::PUT,
         _ => false,
     }
@@ -97,8 +99,9 @@ async fn gate(
         // Routes that need no credential are served at any load. They include the health checks.
         Ok(_) if scope(route, &method).is_none() => next.run(request).await,
         // These handlers reserve a place among the requests in progress once the body has arrived,
-        // so that a slow body does not occupy a place.
-        Ok(grant) if has_body(route, &method) => {
+        // or while they read the store, so that a slow body or a client that waits for events does
+        // not occupy a place.
+        Ok(grant) if takes_own_place(route, &method) => {
             request.extensions_mut().insert(grant);
             next.run(request).await
         }

@@ -136,6 +136,8 @@ impl Cloud {
         let stop = async {
             stop.await;
             shared.stopping.store(true, Ordering::Relaxed);
+            // Clients that wait for urgent events receive their answers now.
+            shared.urgent.send_modify(|count| *count = count.wrapping_add(1));
         };
         let upkeep = async {
             let mut interval = tokio::time::interval(UPKEEP);

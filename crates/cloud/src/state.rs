@@ -9,6 +9,7 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_service::{LogLimit, MetricsPage, Peer, Pool};
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
+use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::limits::Limits;
@@ -58,6 +59,10 @@ pub(crate) struct Shared {
     pub(crate) stopping: AtomicBool,
     /// Requests in progress. A request counts once its body has fully arrived.
     pub(crate) requests: Arc<Pool>,
+    /// Clients that wait for urgent events.
+    pub(crate) waiters: Arc<Pool>,
+    /// Changes whenever urgent events were stored, and when the service stops.
+    pub(crate) urgent: watch::Sender<u64>,
     /// Streamed responses in progress.
     pub(crate) responses: Arc<Pool>,
     /// Bytes of long parts that are being sent.
@@ -93,6 +98,8 @@ impl Shared {
             log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             findings_log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             stopping: AtomicBool::new(false),
+            waiters: pool(limits.event_waiters),
+            urgent: watch::Sender::new(0),
             requests: pool(limits.requests),
             responses: pool(limits.answers),
             response_bytes: pool(limits.answer_bytes),

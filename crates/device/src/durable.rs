@@ -16,6 +16,7 @@ mod answering;
 mod compaction;
 mod entry;
 mod receiving;
+mod urgent;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,8 @@ use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
 use entry::{Input, Start, is_of_no_seal};
+use urgent::Urgent;
+pub use urgent::{MOST_PENDING, UrgentOutcome, UrgentPlace, UrgentRefused};
 
 /// The journal is rewritten when at least this many of its records, and at least half of them, are
 /// obsolete.
@@ -208,6 +211,8 @@ pub struct DurableMote<K> {
     /// The number and the digest of the newest accepted query schedule of each querier, by the id of
     /// its name. Those of earlier queriers remain, so that none is accepted again.
     schedules: BTreeMap<DeviceId, (u64, Digest)>,
+    /// The urgent events that the gateway has not stored yet.
+    urgent: Urgent,
 }
 
 /// A mote's identity and keys.
@@ -299,6 +304,7 @@ impl<K: Signer> DurableMote<K> {
             guards: BTreeMap::new(),
             ledger: None,
             schedules: BTreeMap::new(),
+            urgent: Urgent::default(),
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
@@ -486,6 +492,7 @@ impl<K: Signer> DurableMote<K> {
 
     /// Marks all unacknowledged frames so that they are sent again, like [`Mote::timeout`].
     pub fn timeout(&mut self) {
+        self.urgent_timeout();
         self.mote.timeout();
     }
 
@@ -602,6 +609,8 @@ impl<K: Signer> DurableMote<K> {
             }
             Input::Unstated(ref unstated) => self.mote.set_unstated(unstated.clone()),
             Input::Part(epoch) => self.mote.part(epoch)?,
+            Input::Urgent { schema, event } => self.urgent.add(schema, event),
+            Input::UrgentDone(digest) => self.urgent.remove(&digest),
         }
         let after = self.mote.chain();
         // Skipping unused indices opens no seal.

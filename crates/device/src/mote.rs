@@ -50,6 +50,7 @@ mod hash;
 mod outdated;
 mod rollback;
 mod unstated;
+mod urgent;
 
 pub use rollback::{IMPLAUSIBLE_INDEX, Progress, Received, Rollback, SentBefore};
 pub use unstated::Unstated;

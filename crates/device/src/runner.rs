@@ -34,10 +34,13 @@ use crate::warning_log::WarningLog;
 mod retry;
 mod roster;
 mod sums;
+mod urgent;
 
 use retry::Retry;
 use roster::{next_policy, next_roster};
 use sums::receive;
+use urgent::{Waiting, arrived, next_urgent};
+pub use urgent::{UrgentReading, UrgentReport};
 
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
@@ -55,7 +58,7 @@ const TICK: Duration = Duration::from_millis(200);
 const MOST_WAITING: usize = 2;
 
 /// Settings of a running device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Settings {
     /// The lengths of the group's epochs.
     pub calendar: Calendar,
@@ -66,6 +69,8 @@ pub struct Settings {
     /// policy of private sums, if it has one. The sender has checked that the operator signed each, and
     /// that no version is lower than the one before it.
     pub policies: Vec<Option<watch::Receiver<Vec<u8>>>>,
+    /// Urgent readings, which are recorded and sent at once; `None` if there are none.
+    pub urgent: Option<mpsc::Receiver<UrgentReading>>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -81,6 +86,7 @@ impl Settings {
             calendar,
             rosters: None,
             policies: Vec::new(),
+            urgent: None,
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(30),
         }
@@ -362,16 +368,21 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         ran,
         is_ended: false,
         gives_up: false,
+        urgent: Waiting::default(),
         log: WarningLog::new(),
     };
     let mut state = link.state();
     let mut rosters = run.settings.rosters.take();
     let mut policies = std::mem::take(&mut run.settings.policies);
+    let mut urgent = run.settings.urgent.take();
     let mut stop = pin!(stop);
     let mut turn = 0_usize;
     loop {
         turn = turn.wrapping_add(1);
         run.ran.given_up = run.mote.mote().given_up();
+        for reading in arrived(&mut urgent) {
+            run.take_urgent(&mut readings, reading)?;
+        }
         run.end_passed_epochs(&mut readings)?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
@@ -380,7 +391,8 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             run.mote.sync()?;
             false
         };
-        if run.is_ended && run.mote.mote().is_done() {
+        run.report_urgent();
+        if run.is_ended && run.mote.mote().is_done() && !run.mote.has_urgent() {
             run.ran.is_done = true;
             return Ok(run.ran);
         }
@@ -389,6 +401,9 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         let holds_back = readings.is_free() && run.holds_back();
         tokio::select! {
             () = &mut stop => {
+                for reading in arrived(&mut urgent) {
+                    run.take_urgent(&mut readings, reading)?;
+                }
                 run.take_queued(&mut readings)?;
                 run.mote.sync()?;
                 return Ok(run.ran);
@@ -408,6 +423,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             (place, down) = receive(sum_links, turn) => {
                 run.receive_from_parent(place, &down.map_err(RunError::Link)?)?;
             }
+            reading = next_urgent(&mut urgent) => run.take_urgent(&mut readings, reading)?,
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             () = sleep_until(run.retry.at) => run.try_again(is_up),
             () = tokio::time::sleep(TICK), if is_live => {}
@@ -431,6 +447,8 @@ struct Run<'a, K> {
     is_ended: bool,
     /// Whether newer seals are being given up because too many wait.
     gives_up: bool,
+    /// Those who wait for reports of urgent readings.
+    urgent: Waiting,
     log: WarningLog,
 }
 
@@ -576,6 +594,7 @@ impl<K: Signer + Send> Run<'_, K> {
     /// Makes everything durable and sends what is due. Returns whether there may be more frames.
     async fn send<L: ChildLink>(&mut self, link: &L) -> Result<bool, RunError> {
         let frames = self.mote.frames(FRAMES)?;
+        self.send_urgent(link).await?;
         let has_more = frames.len() == FRAMES;
         for frame in frames {
             match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
@@ -603,7 +622,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     }
                     // The gateway's grace period may be shorter than the current wait. Send the
                     // missed frames at once, so that they are not late.
-                    if self.retry.received() && self.mote.mote().awaits_answer() {
+                    if self.retry.received() && self.awaits_answer() {
                         debug!("the gateway is back; sending again");
                         self.mote.timeout();
                         self.retry.reset();
@@ -624,9 +643,14 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
+    /// Returns whether the device must send again if the gateway does not answer.
+    fn awaits_answer(&self) -> bool {
+        self.mote.mote().awaits_answer() || self.mote.has_urgent()
+    }
+
     /// Marks everything to be sent again, because the wait for an acknowledgement is over.
     fn try_again(&mut self, is_up: bool) {
-        let in_vain = is_up && self.mote.mote().awaits_answer();
+        let in_vain = is_up && self.awaits_answer();
         if in_vain {
             debug!(
                 seconds = self.retry.wait.as_secs_f64(),

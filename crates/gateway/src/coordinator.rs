@@ -35,6 +35,7 @@ use self::schemas::{Held, Schemas};
 use crate::pruned::Pruned;
 use crate::queues::{Queues, Slot};
 pub use error::Refused;
+pub use urgent::EventRefused;
 
 #[cfg(test)]
 mod bounds;
@@ -47,6 +48,7 @@ mod intake;
 mod refusal;
 mod schemas;
 mod standing;
+mod urgent;
 
 /// The maximum number of open epochs whose first frame came from the same device. Without the
 /// limit, a single device could open any number of epochs. Each of them uses memory and takes time

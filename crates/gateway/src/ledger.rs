@@ -17,6 +17,7 @@
 //!   frame.
 //! - 2: a frame with a stream schema.
 //! - 3: the end of an epoch: the epoch (8).
+//! - 4: an urgent event: the length of its stream schema (2), the schema, the signed event.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
@@ -40,6 +41,13 @@ pub(crate) enum Entry<'a> {
     },
     /// The end of an epoch.
     End(EpochNumber),
+    /// An urgent event.
+    Urgent {
+        /// The stream schema, encoded.
+        schema: &'a [u8],
+        /// The signed event.
+        event: &'a [u8],
+    },
 }
 
 impl<'a> Entry<'a> {
@@ -64,6 +72,12 @@ impl<'a> Entry<'a> {
             }
             2 => Some(Self::Frame { now: EpochNumber(0), about: None, frame: rest }),
             3 => Some(Self::End(EpochNumber(u64::from_be_bytes(rest.try_into().ok()?)))),
+            4 => {
+                let (length, rest) = rest.split_first_chunk()?;
+                let length = usize::from(u16::from_be_bytes(*length));
+                let (schema, event) = rest.split_at_checked(length)?;
+                Some(Self::Urgent { schema, event })
+            }
             _ => None,
         }
     }
@@ -82,6 +96,12 @@ impl<'a> Entry<'a> {
             .concat(),
             Self::Frame { frame, .. } => [&[2][..], frame].concat(),
             Self::End(epoch) => [&[3][..], &epoch.0.to_be_bytes()].concat(),
+            Self::Urgent { schema, event } => {
+                // A valid schema is shorter than 2^16 bytes.
+                let length = u16::try_from(schema.len()).unwrap_or(0);
+                let schema = schema.get(..usize::from(length)).unwrap_or_default();
+                [&[4][..], &length.to_be_bytes(), schema, event].concat()
+            }
         }
     }
 }
@@ -202,10 +222,11 @@ mod tests {
             Entry::Frame { now: EpochNumber(6), about, frame: &[1, 2, 3] },
             Entry::Frame { now: EpochNumber(0), about: None, frame: &[4] },
             Entry::End(EpochNumber(8)),
+            Entry::Urgent { schema: &[1, 2], event: &[3] },
         ] {
             assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
         }
-        for record in [&[][..], &[4], &[3, 1], &[1; 20], &[0, 0x80]] {
+        for record in [&[][..], &[4], &[4, 0, 2, 1], &[5], &[3, 1], &[1; 20], &[0, 0x80]] {
             assert_eq!(Entry::decode(record), None);
         }
     }

@@ -77,12 +77,13 @@ pub mod service;
 pub mod station;
 pub mod sum;
 mod uplink;
+mod urgent;
 
 use std::net::SocketAddr;
 
 use moteseal_service::Monitor;
 
-pub use coordinator::{Ended, FrameEffect, GroupCoordinator, Newest, Refused, Standing};
+pub use coordinator::{Ended, EventRefused, FrameEffect, GroupCoordinator, Newest, Refused, Standing};
 pub use error::ServiceError;
 pub use outbox::Outbox;
 pub use queues::Queues;

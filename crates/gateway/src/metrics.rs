@@ -30,6 +30,9 @@ pub(crate) struct Metrics {
     pub(crate) uploaded: Counter,
     pub(crate) held: Gauge,
     pub(crate) commit_seconds: Histogram,
+    pub(crate) urgent_received: Counter,
+    pub(crate) urgent_uploaded: Counter,
+    pub(crate) urgent_waiting: Gauge,
 }
 
 impl Metrics {
@@ -109,6 +112,18 @@ impl Metrics {
             commit_seconds: table.histogram(
                 "moteseal_gateway_commit_seconds",
                 "Time to make received frames durable, in seconds.",
+            ),
+            urgent_received: counter(
+                "moteseal_gateway_urgent_total",
+                "Urgent events received from devices, including repeated ones.",
+            ),
+            urgent_uploaded: counter(
+                "moteseal_gateway_urgent_uploaded_total",
+                "Urgent events uploaded to the cloud.",
+            ),
+            urgent_waiting: gauge(
+                "moteseal_gateway_urgent_waiting",
+                "Urgent events not yet uploaded.",
             ),
             table,
         }

@@ -24,6 +24,7 @@ use moteseal_api::NamedError as _;
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::link::State;
 use moteseal_net::{Client, LinkError, ParentLink, Up};
+use moteseal_seal::wire::EventFrame;
 use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::{UPKEEP, gauge_value as value};
 use moteseal_service::{LogLimit, Monitor, Monitored};
@@ -32,6 +33,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 mod rosters;
+mod urgent;
 
 use crate::clock::Clock;
 use crate::coordinator::{Counts, Refused};
@@ -189,7 +191,7 @@ impl Gateway {
         info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
         // Stops the station's thread even if this future is dropped.
         let _stop = StopOnDrop(Arc::clone(&shared));
-        let outbox = station.outbox();
+        let (outbox, urgent) = (station.outbox(), station.urgent());
         let link = Arc::new(link);
         let (send_messages, mut messages) = mpsc::channel(MESSAGES);
         let (ended, mut has_ended) = oneshot::channel();
@@ -209,7 +211,10 @@ impl Gateway {
         let mut tasks = tokio::task::JoinSet::new();
         if let Some(cloud) = cloud {
             let (metrics, stored) = (Arc::clone(&shared.metrics), Arc::clone(&shared.stored));
+            let of_events = (cloud.clone(), Arc::clone(&metrics));
             tasks.spawn(uplink::run(outbox, cloud, metrics, stored, settings.first_pause));
+            let (cloud, metrics) = of_events;
+            tasks.spawn(uplink::urgent::run(urgent, cloud, metrics, settings.first_pause));
         }
         if let Some(monitor) = monitor {
             tasks.spawn(monitor.serve(Arc::clone(&shared)));
@@ -286,7 +291,7 @@ async fn send<L: ParentLink>(link: &L, outgoing: Outgoing) {
             tokio::time::timeout(SEND_TIME, link.announce(Bytes::from(announcement))).await;
         debug!(?announced, "announced");
     }
-    for (device, frame) in outgoing.acknowledgements {
+    for (device, frame) in outgoing.events.into_iter().chain(outgoing.acknowledgements) {
         // A device that does not receive this acknowledgement asks again.
         let sent = tokio::time::timeout(SEND_TIME, link.send(device.0, Bytes::from(frame))).await;
         if !matches!(sent, Ok(Ok(()))) {
@@ -544,6 +549,9 @@ impl Keeper {
 
     fn receive(&mut self, up: &Up) {
         self.shared.metrics.frames.increment(1);
+        if EventFrame::is_claimed(&up.frame) {
+            return self.receive_event(up);
+        }
         match self.station.receive(&up.frame, self.time.checked_against()) {
             Ok(news) => {
                 if let Some((_, epoch)) = news.about {
@@ -602,7 +610,7 @@ impl Keeper {
                 if self.trouble.is_some_and(|name| name != OUTBOX_FULL) {
                     self.set_trouble(None, String::new);
                 }
-                if !outgoing.acknowledgements.is_empty() {
+                if !(outgoing.acknowledgements.is_empty() && outgoing.events.is_empty()) {
                     self.shared.metrics.commit_seconds.record(start.elapsed());
                 }
                 if outgoing != Outgoing::default() {

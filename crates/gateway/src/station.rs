@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moteseal_api::ErrorKind;
+use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
@@ -35,6 +36,9 @@ use crate::coordinator::{Ended, FrameEffect, GroupCoordinator, Refused};
 use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
+use crate::urgent::{UrgentQueue, UrgentRate, Waiting};
+
+mod urgent;
 
 /// A commit is due when this many bytes of frames are waiting. With more bytes, a sync would take
 /// longer, and frames that arrive during the sync would wait longer.
@@ -130,6 +134,8 @@ pub struct Outgoing {
     /// An acknowledgement for each device that sent a frame, and a refusal for each device whose
     /// seal is rejected.
     pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
+    /// The answers to urgent events.
+    pub events: Vec<(DeviceId, Vec<u8>)>,
     /// A signed announcement to all devices.
     pub announcement: Option<Vec<u8>>,
 }
@@ -187,6 +193,15 @@ pub struct Station {
     over: Vec<Over>,
     /// Whether the journal has records that are no longer needed.
     stale: bool,
+    /// The urgent events that are durable and not uploaded yet.
+    urgent: Arc<UrgentQueue>,
+    urgent_rate: UrgentRate,
+    /// The urgent events that become durable with the next commit.
+    new_events: Vec<Waiting>,
+    /// The urgent events that the next commit acknowledges.
+    stored_events: Vec<(DeviceId, Digest)>,
+    /// The newest refusal of an urgent event for each device.
+    refused_events: BTreeMap<DeviceId, Vec<u8>>,
 }
 
 impl fmt::Debug for Station {
@@ -241,6 +256,11 @@ impl Station {
             unstored: Vec::new(),
             over: Vec::new(),
             stale: false,
+            urgent: Arc::default(),
+            urgent_rate: UrgentRate::default(),
+            new_events: Vec::new(),
+            stored_events: Vec::new(),
+            refused_events: BTreeMap::new(),
         };
         let recovered = station.recover()?;
         Ok((station, recovered))
@@ -250,7 +270,7 @@ impl Station {
     fn recover(&mut self) -> Result<Recovered, StationError> {
         let mut recovered = Recovered { torn: self.journal.torn_bytes(), ..Recovered::default() };
         let foreign = || StationError::NotAGateway(self.journal_path.clone());
-        let mut ended = Vec::new();
+        let (mut ended, mut events) = (Vec::new(), Vec::new());
         for record in self.journal.iter() {
             let record = record?;
             let size = size_of_record(&record);
@@ -268,7 +288,13 @@ impl Station {
                 Entry::End(epoch) => {
                     ended.push(sign_end(&mut self.coordinator, &self.keys, epoch)?);
                 }
+                Entry::Urgent { schema, event } => {
+                    events.push((schema.to_vec(), event.to_vec(), size));
+                }
             }
+        }
+        for (schema, event, size) in events {
+            self.recover_event(&schema, &event, size);
         }
         for ended in ended {
             self.unstored.push((
@@ -450,7 +476,7 @@ impl Station {
     /// [`StationError`]. Until a later commit succeeds, send no message and receive no frame.
     pub fn commit(&mut self) -> Result<Outgoing, StationError> {
         self.make_durable()?;
-        if self.stale {
+        if self.stale || self.urgent.is_stale() {
             self.compact()?;
             self.stale = false;
         }
@@ -501,7 +527,7 @@ impl Station {
 
     /// Rewrites the journal with only those records that a restart needs.
     fn compact(&mut self) -> Result<(), StationError> {
-        let Self { coordinator, journal, journal_path, .. } = self;
+        let Self { coordinator, journal, journal_path, urgent, new_events, .. } = self;
         let foreign = || StationError::NotAGateway(journal_path.clone());
         let standing = Entry::Standing(coordinator.standing()).encode();
         let mut quota = Quota::new(journal_room(self.bound), coordinator.roster().devices().len());
@@ -510,6 +536,7 @@ impl Station {
                 Entry::Frame { about: Some((index, epoch)), frame, .. } => {
                     claimed_device(frame).filter(|device| coordinator.needs(*device, index, epoch))
                 }
+                Entry::Urgent { event, .. } => urgent::needed(urgent, new_events, event),
                 Entry::Frame { about: None, .. } | Entry::Standing(_) | Entry::End(_) => None,
             };
             if let Some(device) = needed_of {
@@ -529,6 +556,7 @@ impl Station {
                 .extend(self.coordinator.acknowledgement(device).map(|frame| (device, frame)));
         }
         messages.acknowledgements.extend(std::mem::take(&mut self.refusals));
+        messages.events = self.event_answers();
         // A link keeps only the newest announcement, so send one at a time.
         if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);

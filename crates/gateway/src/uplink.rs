@@ -25,6 +25,8 @@ use tracing::{error, info, warn};
 use crate::metrics::Metrics;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 
+pub(crate) mod urgent;
+
 /// A request is complete when its bundles have at least this many bytes.
 const REQUEST_BYTES: usize = 4 << 20;
 /// The maximum number of bundles in a request.

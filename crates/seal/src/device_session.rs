@@ -23,7 +23,7 @@ use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 
 use crate::sample::{Announcement, Forwarder};
-use crate::wire::{Acknowledgement, Refusal, Uplink};
+use crate::wire::{Acknowledgement, EventAnswer, EventFrame, Refusal, Uplink};
 use crate::{Position, Statement};
 
 /// The number of consecutive timeouts after which the coordinator is assumed to have lost data
@@ -341,6 +341,27 @@ impl DeviceSession {
         let refusal = Refusal::open(frame, self.device, &self.link)?;
         let gives_up = oldest == Some(refusal.index) && (refusal.is_final || costs_readings);
         Ok(gives_up.then_some(refusal))
+    }
+
+    /// Writes the frame of an urgent event. The caller sends it only after the coordinator has
+    /// answered a challenge of this session ([`has_begun`](Self::has_begun)).
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn close_event<'o>(
+        &self,
+        frame: &EventFrame<'_>,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
+        frame.close(self.device, &self.link, out)
+    }
+
+    /// Opens the coordinator's answer to an urgent event.
+    ///
+    /// # Errors
+    /// [`FrameError`] if the frame is not such an answer of the coordinator to this device.
+    pub fn open_event_answer<'f>(&self, frame: &'f [u8]) -> Result<EventAnswer<'f>, FrameError> {
+        EventAnswer::open(frame, self.device, &self.link)
     }
 
     /// Processes an announcement of the coordinator, which the caller must have verified. Raises

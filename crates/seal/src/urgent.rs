@@ -116,6 +116,46 @@ impl<'a> UrgentEvent<'a> {
         Ok(event)
     }
 
+    /// Returns the digest of a signed object: SHA-256 of the bytes that are signed. It does not
+    /// depend on the signature. Nothing is verified.
+    ///
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn digest(bytes: &[u8]) -> Result<Digest, DecodeError> {
+        Ok(Sign1::decode(bytes, Typ::Event)?.digest())
+    }
+
+    /// Returns the device that a signed object names, if it decodes. Nothing is verified.
+    #[must_use]
+    pub fn claimed_device(bytes: &[u8]) -> Option<DeviceId> {
+        Some(UrgentEvent::decode(&Sign1::decode(bytes, Typ::Event).ok()?).ok()?.device)
+    }
+
+    /// Returns the device, the seal index and the epoch that a signed object names, if it decodes.
+    /// Nothing is verified.
+    #[must_use]
+    pub fn claimed_place(bytes: &[u8]) -> Option<(DeviceId, SealIndex, EpochNumber)> {
+        let object = Sign1::decode(bytes, Typ::Event).ok()?;
+        let event = UrgentEvent::decode(&object).ok()?;
+        Some((event.device, event.index, event.epoch))
+    }
+
+    /// Returns the seal index, the epoch, the sequence number and the record of a signed object, if
+    /// it decodes. Nothing is verified: this is for a device that reads its own events.
+    #[must_use]
+    pub fn claimed(bytes: &'a [u8]) -> Option<(SealIndex, EpochNumber, Sequence, &'a [u8])> {
+        let event = Self::decode(&Sign1::decode(bytes, Typ::Event).ok()?).ok()?;
+        Some((event.index, event.epoch, event.seq, event.record))
+    }
+
+    /// Returns the digest of the schema that a signed object names. Nothing is verified.
+    ///
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn claimed_schema(bytes: &[u8]) -> Result<Digest, DecodeError> {
+        Ok(UrgentEvent::decode(&Sign1::decode(bytes, Typ::Event)?)?.schema)
+    }
+
     fn decode(object: &Sign1<'a>) -> Result<Self, DecodeError> {
         let mut reader =
             Reader::new(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;

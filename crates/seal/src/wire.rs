@@ -18,7 +18,9 @@ use moteseal_core::record::{
 };
 
 mod refusal;
+mod urgent;
 pub use refusal::{MAX_REFUSAL, Refusal};
+pub use urgent::{EventAnswer, EventFrame, MAX_EVENT_ANSWER};
 
 /// Maximum number of bytes of a forward frame in addition to its events and digests: the head of
 /// the array, the kind, device, index, epoch, round, `from`, `until` and `size`, and the heads of

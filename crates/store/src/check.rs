@@ -5,6 +5,7 @@
 //!
 //! - every page, by its checksum
 //! - every seal, by its signature, its place in the chain and the digests of its events
+//! - every urgent event, by its signature
 //! - the tables against each other, in both directions
 //! - the whole file, by redb's own checksums
 //! - the batches that a crash left in the store's journal
@@ -13,6 +14,7 @@
 //! the device and the indices between the last readable row and the next readable row.
 
 mod rows;
+mod urgent;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -67,6 +69,8 @@ pub struct Report {
     pub outdated: u64,
     /// The number of manifests read.
     pub manifests: u64,
+    /// The number of urgent events read.
+    pub urgent: u64,
     /// The number of events that the store holds.
     pub events: u64,
     /// The bytes of heads and bodies read.
@@ -212,6 +216,7 @@ pub fn check(
     check.end_device();
     check.pieces();
     check.manifests();
+    check.urgent();
     check.tables();
     report = check.report;
     // redb's own checksums also cover the pages that reading all seals does not visit, for example

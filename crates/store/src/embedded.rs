@@ -28,6 +28,7 @@ mod journal_replay;
 mod open;
 #[cfg(test)]
 mod power;
+pub(crate) mod urgent;
 mod writer;
 
 use std::fmt;
@@ -53,6 +54,7 @@ use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};
 use crate::journal::Journal;
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
+use crate::urgent::{StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
 use apply::Pending;
 use journal_replay::Withheld;
 use open::Opened;
@@ -380,6 +382,23 @@ impl EpochStore for RedbStore {
         reply: Reply,
     ) -> Result<(), PutError> {
         self.writer.submit(manifests.into(), reply)
+    }
+
+    fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError> {
+        self.writer.submit(events.into(), reply)
+    }
+
+    fn urgent(
+        &self,
+        after: Option<UrgentPlace>,
+        limits: UrgentLimits,
+        select: &dyn Fn(DeviceId, EpochNumber) -> bool,
+    ) -> Result<UrgentPage, ReadError> {
+        self.read(None, |transaction| urgent::page(transaction, after, limits, select))
+    }
+
+    fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
+        self.read(None, |transaction| urgent::bytes_of(transaction, device))
     }
 
     fn manifests(

@@ -14,6 +14,7 @@ use crate::bundle::{Bundle, SealKey};
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::StoredSeal;
 use crate::tiles::{self, TreePart};
+use crate::urgent::{StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
 
 /// A callback that receives the result of a batch. It runs on the store's thread and must return at
 /// once: it should only pass the result to another thread or task.
@@ -60,6 +61,14 @@ pub trait EpochStore: Send + Sync {
         reply: Reply,
     ) -> Result<(), PutError>;
 
+    /// Submits urgent events. The promises of [`submit`](Self::submit) apply. If a device signed two
+    /// different events for one place of a seal, the store keeps both and reports the place in the
+    /// receipt of the second.
+    ///
+    /// # Errors
+    /// Those of [`submit`](Self::submit).
+    fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError>;
+
     /// Stores a batch and waits until it is durable.
     ///
     /// # Errors
@@ -75,6 +84,33 @@ pub trait EpochStore: Send + Sync {
     fn put_manifests(&self, manifests: Vec<StoredManifest>) -> Result<Receipt, PutError> {
         awaited(|reply| self.submit_manifests(manifests, reply))
     }
+
+    /// Stores urgent events and waits until they are durable.
+    ///
+    /// # Errors
+    /// [`PutError`].
+    fn put_urgent(&self, events: Vec<StoredUrgent>) -> Result<Receipt, PutError> {
+        awaited(|reply| self.submit_urgent(events, reply))
+    }
+
+    /// Returns the urgent events after a place that `select` selects by device and epoch, in the
+    /// order in which they were stored, as far as the limits permit. If the store does not have the
+    /// place, it starts with its first event.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn urgent(
+        &self,
+        after: Option<UrgentPlace>,
+        limits: UrgentLimits,
+        select: &dyn Fn(DeviceId, EpochNumber) -> bool,
+    ) -> Result<UrgentPage, ReadError>;
+
+    /// Returns the number of bytes of the urgent events of a device.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError>;
 
     /// Returns at most `limit` manifests whose epoch is in `since..until` and whose key is greater
     /// than `after`, ascending by epoch and digest. If `until` is `None`, the epochs have no upper
@@ -221,14 +257,16 @@ fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt
 /// The result of a durable batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// The number of new bundles or manifests, including bundles that add levels to a stored seal.
+    /// The number of new bundles, manifests or urgent events, including bundles that add levels to a stored seal.
     pub stored: u64,
-    /// The number of bundles or manifests that were already stored.
+    /// The number of bundles, manifests or urgent events that were already stored.
     pub known: u64,
     /// The indices under which this batch added a second or further seal of a device.
     pub equivocations: Vec<(DeviceId, SealIndex)>,
     /// The epochs to which this batch added a second or further manifest of the coordinator.
     pub doubled: Vec<EpochNumber>,
+    /// The places of seals for which this batch added a second or further urgent event.
+    pub doubled_events: Vec<(DeviceId, SealIndex, Sequence)>,
 }
 
 /// A device and its newest seal.

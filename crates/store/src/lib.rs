@@ -55,6 +55,7 @@ mod manifest;
 mod pages;
 mod stored;
 mod tiles;
+mod urgent;
 
 pub use archive::{Archive, ArchiveError};
 pub use bundle::{Bundle, BundleError, SealKey};
@@ -64,3 +65,4 @@ pub use journal::Journal;
 pub use manifest::{ManifestKey, StoredManifest};
 pub use stored::StoredSeal;
 pub use tiles::TreePart;
+pub use urgent::{StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace};

@@ -137,6 +137,12 @@ impl Failure {
         Self { name: Some(name.to_owned()), ..self }
     }
 
+    /// Returns the stable name of the error, if the failure is a named error.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// Returns the exit code.
     #[must_use]
     pub const fn exit(&self) -> Exit {

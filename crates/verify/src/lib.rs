@@ -88,6 +88,7 @@ pub mod reader;
 pub mod receipt;
 pub mod roster;
 pub mod succession;
+pub mod urgent;
 pub mod write;
 
 pub use aggregation::{AggregationTree, SumGroup, TreeError};
@@ -99,3 +100,4 @@ pub use manifest::ManifestError;
 pub use reader::{Bundles, StreamReader};
 pub use roster::{Device, Roster};
 pub use succession::SuccessionError;
+pub use urgent::{Urgent, UrgentRefused};

@@ -17,7 +17,7 @@ const MEASURED_ROWS: usize = 1000;
 
 /// Formats a time in Unix milliseconds as RFC 3339. Returns an empty text for `None`, and after the
 /// year 9999.
-fn instant(ms: Option<u64>) -> String {
+pub(super) fn instant(ms: Option<u64>) -> String {
     let time = ms
         .and_then(|ms| i64::try_from(ms).ok())
         .and_then(|ms| Timestamp::from_millisecond(ms).ok());
@@ -25,14 +25,18 @@ fn instant(ms: Option<u64>) -> String {
 }
 
 /// Returns a field's value as text.
-fn text(field: &Field<'_>, record: &[u8], start_ms: Option<u64>) -> Result<String, OutputError> {
+pub(super) fn text(
+    field: &Field<'_>,
+    record: &[u8],
+    start_ms: Option<u64>,
+) -> Result<String, OutputError> {
     Ok(match field.read(record).map_err(OutputError::of)? {
         Value::TimeMs(ms) => instant(start_ms.and_then(|start| start.checked_add(u64::from(ms)))),
         value => value.to_string(),
     })
 }
 
-fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
+pub(super) fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
     Schema::decode(&entry.bytes).map_err(OutputError::of)
 }
 
@@ -74,14 +78,14 @@ fn cells(
 
 /// Returns a record as text. Returns an empty text if the record is not UTF-8 or contains control
 /// characters.
-fn readable(record: &[u8]) -> String {
+pub(super) fn readable(record: &[u8]) -> String {
     let text = str::from_utf8(record).ok().filter(|text| !text.contains(char::is_control));
     escaped(text.unwrap_or_default())
 }
 
 /// Returns the names of the columns. If `units` is true, each name is followed by its unit in
 /// brackets.
-fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
+pub(super) fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     let schema = schema_of(entry)?;
     let mut names: Vec<String> = COMMON.map(str::to_owned).to_vec();
     if schema.record_size().is_none() {
@@ -99,7 +103,7 @@ fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
 /// Returns a text with the marks of Unicode's bidirectional algorithm escaped as in JSON
 /// (`\u202e`). The names of columns come from devices, which may be hostile. The marks could make a
 /// terminal or a spreadsheet show the name in another order.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let is_mark = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -114,7 +118,7 @@ fn escaped(text: &str) -> String {
 
 /// Returns a name or a text for a cell of CSV. A spreadsheet takes a cell that begins with one of these
 /// characters for a formula, even if the cell is quoted. An apostrophe makes it a text.
-fn unexecuted(text: String) -> String {
+pub(super) fn unexecuted(text: String) -> String {
     if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
 }
 
@@ -175,7 +179,11 @@ fn release(
     held.drain(..).try_for_each(|row| line(out, &row, widths))
 }
 
-fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> Result<(), OutputError> {
+pub(super) fn line(
+    out: &mut impl Write,
+    row: &[String],
+    widths: &[usize],
+) -> Result<(), OutputError> {
     let mut text = String::new();
     for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
         let gap = if column == 0 { "" } else { "  " };
@@ -222,6 +230,30 @@ impl<W: Write> Csv<W> {
     }
 }
 
+/// Returns a row as a line with a JSON object. `numeric` states which fields are numbers.
+pub(super) fn object(keys: &[String], numeric: &[bool], row: &[String]) -> String {
+    let mut text = String::with_capacity(128);
+    for (column, (key, cell)) in keys.iter().zip(row).enumerate() {
+        let number = matches!(column, 0 | 3 | 4)
+            || column
+                .checked_sub(COMMON.len())
+                .and_then(|at| numeric.get(at))
+                .is_some_and(|is| *is);
+        // JSON has no NaN and no infinities. They become null.
+        let is_json = number && RawValue::from_string(cell.clone()).is_ok();
+        let value = if is_json {
+            cell.clone()
+        } else if number {
+            "null".to_owned()
+        } else {
+            quoted(cell)
+        };
+        let _ = write!(text, "{}{key}:{value}", if column == 0 { "{" } else { "," });
+    }
+    text.push_str("}\n");
+    text
+}
+
 /// Writes one JSON object per line. Rows of different schemas may follow each other.
 pub(super) struct JsonLines<W> {
     out: W,
@@ -239,25 +271,7 @@ impl<W: Write> JsonLines<W> {
         let keys: Vec<String> =
             names(rows.schema(), false)?.iter().map(|name| escaped(&quoted(name))).collect();
         cells(rows, &mut |row| {
-            let mut text = String::with_capacity(128);
-            for (column, (key, cell)) in keys.iter().zip(row).enumerate() {
-                let number = matches!(column, 0 | 3 | 4)
-                    || column
-                        .checked_sub(COMMON.len())
-                        .and_then(|at| numeric.get(at))
-                        .is_some_and(|is| *is);
-                // JSON has no NaN and no infinities. They become null.
-                let is_json = number && RawValue::from_string(cell.clone()).is_ok();
-                let value = if is_json {
-                    cell.clone()
-                } else if number {
-                    "null".to_owned()
-                } else {
-                    quoted(cell)
-                };
-                let _ = write!(text, "{}{key}:{value}", if column == 0 { "{" } else { "," });
-            }
-            writeln!(self.out, "{text}}}").map_err(OutputError::of)
+            self.out.write_all(object(&keys, &numeric, row).as_bytes()).map_err(OutputError::of)
         })
     }
 
@@ -266,6 +280,6 @@ impl<W: Write> JsonLines<W> {
     }
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

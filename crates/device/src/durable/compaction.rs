@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use moteseal_core::record::SealIndex;
 use moteseal_core::signature::Signer;
 
-use super::entry::{Input, Start, pass_over};
+use super::entry::{Input, Start, is_replaced, pass_over};
 use super::{Before, DurableError, DurableMote, Opened, STALE_RECORDS};
 use crate::seal::Profile;
 
@@ -70,6 +70,9 @@ impl<K: Signer> DurableMote<K> {
         }));
         records.extend(self.ledger.map(|ledger| Input::Ledger(ledger).encode()));
         records.extend(answers);
+        records.extend(self.urgent.pending.iter().map(|pending| {
+            Input::Urgent { schema: &pending.schema, event: &pending.event }.encode()
+        }));
         let (mut kept, mut gave_up) = (VecDeque::new(), false);
         for (opened, end) in spans.into_iter().skip(first) {
             let Opened { index, record, before } = opened;
@@ -107,9 +110,8 @@ impl<K: Signer> DurableMote<K> {
                 record: records.len() as u64,
                 before: before.clone(),
             });
-            // The record at the end of the journal replaces these records.
-            let is_replaced =
-                |record: &&Vec<u8>| matches!(Input::decode(record), Some(Input::SentBefore(_)));
+            // Records at the start and at the end of the journal replace these records.
+            let is_replaced = |record: &&Vec<u8>| is_replaced(record);
             records.extend(inputs.iter().filter(|record| !is_replaced(record)).cloned());
         }
         if gave_up {

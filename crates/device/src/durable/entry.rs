@@ -46,6 +46,9 @@
 //! - 21: the state of the epoch guard of a further querier: the id of its name (8), the state.
 //! - 22: an epoch of a query of a further querier was answered: the id of its name (8), and as in 9.
 //! - 23: the epoch guard of a querier has forgotten a query: the id of its name (8), the query (16).
+//! - 24: an urgent event that the gateway has not stored: the length of its stream schema (2), the
+//!   schema, the signed event. A record of kind 1 before it has the reading.
+//! - 25: an urgent event is stored or given up: its digest (32).
 
 use moteseal_core::cbor::Reader;
 use moteseal_core::digest::Digest;
@@ -84,6 +87,8 @@ pub(super) enum Input<'a> {
     Roster(RosterName),
     Leave(SealIndex),
     Ledger(Ledger),
+    Urgent { schema: &'a [u8], event: &'a [u8] },
+    UrgentDone(Digest),
 }
 
 impl<'a> Input<'a> {
@@ -140,6 +145,13 @@ impl<'a> Input<'a> {
             }
             Self::Roster(roster) => [&[17][..], &encode_roster(roster)].concat(),
             Self::Leave(index) => [&[18][..], &index.0.to_be_bytes()].concat(),
+            Self::Urgent { schema, event } => {
+                // A valid schema is shorter than 2^16 bytes.
+                let length = u16::try_from(schema.len()).unwrap_or(0);
+                let schema = schema.get(..usize::from(length)).unwrap_or_default();
+                [&[24][..], &length.to_be_bytes(), schema, event].concat()
+            }
+            Self::UrgentDone(digest) => [&[25][..], &digest.0].concat(),
             Self::Ledger(ledger) => [&[19][..], &ledger.encode()].concat(),
             Self::SentBefore(before) => {
                 let before = before.map(|SentBefore { next_index, events }| {
@@ -237,6 +249,13 @@ impl<'a> Input<'a> {
             23 => {
                 whole(rest, |rest| Some(Self::Forget(DeviceId(take(rest)?), QueryId(take(rest)?))))?
             }
+            24 => {
+                let (length, rest) = rest.split_first_chunk()?;
+                let length = usize::from(u16::from_be_bytes(*length));
+                let (schema, event) = rest.split_at_checked(length)?;
+                Self::Urgent { schema, event }
+            }
+            25 => Self::UrgentDone(Digest(rest.try_into().ok()?)),
             _ => return None,
         })
     }
@@ -304,7 +323,13 @@ fn take_optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
 /// Returns whether a record, other than the first one, concerns no seal. Such records are kept even
 /// if no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
-    matches!(record.first(), Some(2 | 9..=12 | 16 | 17 | 19..=23))
+    matches!(record.first(), Some(2 | 9..=12 | 16 | 17 | 19..=25))
+}
+
+/// Returns whether a rewritten journal has other records instead of this one: at its end what was
+/// sent, and at its start the urgent events that wait.
+pub(super) fn is_replaced(record: &[u8]) -> bool {
+    matches!(record.first(), Some(16 | 24 | 25))
 }
 
 /// The length of an encoded run of answers, in bytes.

@@ -4,7 +4,7 @@
 use moteseal_core::link::FrameError;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::Signer;
-use moteseal_seal::wire::Refusal;
+use moteseal_seal::wire::{EventAnswer, Refusal};
 use tracing::warn;
 
 use super::entry::Input;
@@ -30,6 +30,9 @@ impl<K: Signer> DurableMote<K> {
     /// The inner [`FrameError`] if the frame is not valid or not from the gateway. Otherwise
     /// [`DurableError`].
     pub fn acknowledged(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
+        if EventAnswer::is_claimed(frame) {
+            return self.receive_event_answer(frame);
+        }
         if Refusal::is_claimed(frame) {
             return self.receive_refusal(frame);
         }
@@ -56,6 +59,7 @@ impl<K: Signer> DurableMote<K> {
                 );
                 self.rollbacks += 1;
                 self.input(&Input::ContinueAfter(rollback.next_index, rollback.stored))?;
+                self.record_urgent_again()?;
             }
             Ok(Received::Implausible) => {
                 if self.implausible == 0 {

@@ -17,6 +17,12 @@ pub const MAX_REFUSAL: usize = 96;
 /// Maximum length of the name of a reason in bytes.
 const MAX_NAME: usize = 48;
 
+/// Returns whether a text may be the name of a reason.
+#[inline]
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 /// A coordinator's rejection of one seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal<'a> {
@@ -46,9 +52,7 @@ impl<'a> Refusal<'a> {
         let (kind, to) = (reader.u64()?, DeviceId(reader.fixed()?));
         let (index, is_final, name) =
             (SealIndex(reader.uint()?), reader.uint::<u8>()?, reader.text()?);
-        let is_name = (1..=MAX_NAME).contains(&name.len())
-            && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if kind != 17 || to != device || is_final > 1 || !is_name {
+        if kind != 17 || to != device || is_final > 1 || !is_name(name) {
             return Err(FrameError::Malformed);
         }
         Ok(Self { index, is_final: is_final != 0, name })

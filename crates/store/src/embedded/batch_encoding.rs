@@ -1,5 +1,6 @@
 //! The encoding of a batch in a store's journal: a version, the schemas that the batch needs, its
-//! bundles, and, in version 2, its manifests. Each bundle and each manifest contains its key. All
+//! bundles, from version 2 on its manifests, and in version 3 its urgent events. Each of them contains
+//! its key. All
 //! numbers are big-endian.
 //!
 //! A record is decoded only after the checksum of its frame was verified. Decoding is strict
@@ -8,56 +9,82 @@
 
 use std::sync::Arc;
 
+use moteseal_core::record::EpochNumber;
 use moteseal_verify::SchemaEntry;
 
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
+use crate::urgent::{StoredUrgent, UrgentKey};
 
 /// The version of a batch that has only bundles.
 const VERSION: u8 = 1;
 /// The version of a batch with manifests.
 const WITH_MANIFESTS: u8 = 2;
+/// The version of a batch with urgent events, and perhaps manifests.
+const WITH_EVENTS: u8 = 3;
 
 /// Encodes a batch. Returns `None` if it has more than 2^32 - 1 bundles, or if a field of a bundle
 /// is longer than 2^32 - 1 bytes.
 pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
-    let Batch { bundles: batch, manifests } = batch;
+    let Batch { bundles: batch, manifests, events } = batch;
     let mut schemas: Vec<&Arc<SchemaEntry>> = Vec::new();
     let mut bundles = Vec::with_capacity(
         batch.iter().map(|bundle| bundle.stored_bytes() + SealKey::LENGTH + 12).sum::<usize>()
             + 256,
     );
     for bundle in batch {
-        let known = schemas.iter().position(|schema| schema.digest == bundle.schema.digest);
-        let number = known.unwrap_or_else(|| {
-            schemas.push(&bundle.schema);
-            schemas.len() - 1
-        });
+        let number = number_of(&mut schemas, &bundle.schema);
         bundles.extend_from_slice(&u32::try_from(number).ok()?.to_be_bytes());
         bundles.extend_from_slice(&bundle.key.to_bytes());
         put(&mut bundles, &bundle.head)?;
         put(&mut bundles, &bundle.body)?;
     }
+    let mut encoded_events = Vec::new();
+    for event in events {
+        let number = number_of(&mut schemas, &event.schema);
+        encoded_events.extend_from_slice(&u32::try_from(number).ok()?.to_be_bytes());
+        encoded_events.extend_from_slice(&event.key.to_bytes());
+        encoded_events.extend_from_slice(&event.epoch.0.to_be_bytes());
+        put(&mut encoded_events, &event.bytes)?;
+    }
     let mut record = Vec::with_capacity(
-        9 + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>() + bundles.len(),
+        13 + encoded_events.len()
+            + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>() + bundles.len(),
     );
-    record.push(if manifests.is_empty() { VERSION } else { WITH_MANIFESTS });
+    record.push(match (manifests.is_empty(), events.is_empty()) {
+        (true, true) => VERSION,
+        (false, true) => WITH_MANIFESTS,
+        (_, false) => WITH_EVENTS,
+    });
     record.extend_from_slice(&u32::try_from(schemas.len()).ok()?.to_be_bytes());
     for schema in schemas {
         put(&mut record, &schema.bytes)?;
     }
     record.extend_from_slice(&u32::try_from(batch.len()).ok()?.to_be_bytes());
     record.extend_from_slice(&bundles);
-    if !manifests.is_empty() {
+    if !manifests.is_empty() || !events.is_empty() {
         record.extend_from_slice(&u32::try_from(manifests.len()).ok()?.to_be_bytes());
         for manifest in manifests {
             record.extend_from_slice(&manifest.key.to_bytes());
             put(&mut record, &manifest.bytes)?;
         }
     }
+    if !events.is_empty() {
+        record.extend_from_slice(&u32::try_from(events.len()).ok()?.to_be_bytes());
+        record.extend_from_slice(&encoded_events);
+    }
     Some(record)
+}
+
+/// Returns the number of a schema in a batch, to which it is added if it is not in it.
+fn number_of<'b>(schemas: &mut Vec<&'b Arc<SchemaEntry>>, schema: &'b Arc<SchemaEntry>) -> usize {
+    let known = schemas.iter().position(|known| known.digest == schema.digest);
+    known.unwrap_or_else(|| {
+        schemas.push(schema);
+        schemas.len() - 1
+    })
 }
 
 fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
@@ -69,7 +96,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
 /// Decodes a batch. Returns `None` if the bytes are not exactly one batch.
 pub(super) fn decode(record: &[u8]) -> Option<Batch> {
     let (&version, rest) = record.split_first()?;
-    if !matches!(version, VERSION | WITH_MANIFESTS) {
+    if !matches!(version, VERSION | WITH_MANIFESTS | WITH_EVENTS) {
         return None;
     }
     let mut rest = Rest(rest);
@@ -103,13 +130,22 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
         });
     }
     let mut manifests = Vec::new();
-    if version == WITH_MANIFESTS {
+    if version != VERSION {
         for _ in 0..rest.number()? {
             let key = ManifestKey::from_bytes(rest.take(ManifestKey::LENGTH)?.try_into().ok()?);
             manifests.push(StoredManifest { key, bytes: rest.bytes()?.to_vec() });
         }
     }
-    rest.0.is_empty().then_some(Batch { bundles: batch, manifests })
+    let mut events = Vec::new();
+    if version == WITH_EVENTS {
+        for _ in 0..rest.number()? {
+            let schema = Arc::clone(schemas.get(rest.number()? as usize)?);
+            let key = UrgentKey::from_bytes(rest.take(UrgentKey::LENGTH)?.try_into().ok()?);
+            let epoch = EpochNumber(u64::from_be_bytes(rest.take(8)?.try_into().ok()?));
+            events.push(StoredUrgent { key, epoch, schema, bytes: rest.bytes()?.to_vec() });
+        }
+    }
+    rest.0.is_empty().then_some(Batch { bundles: batch, manifests, events })
 }
 
 /// The bytes not yet decoded.

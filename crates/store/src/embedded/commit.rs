@@ -15,7 +15,7 @@ use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table};
 
 use super::{
     EQUIVOCATIONS, MANIFESTS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, first_piece, guarded,
-    index_key, keys, piece_key,
+    index_key, keys, piece_key, urgent,
 };
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
@@ -65,19 +65,20 @@ pub(super) fn sync(database: &Database, store: &str) -> Result<bool, PutError> {
 
 /// Returns whether the pages that the batches need can be read. Reads the rows next to the
 /// positions where the first bundles of devices will be inserted, and likewise for schemas, long
-/// bodies and manifests.
+/// bodies, manifests and urgent events.
 ///
 /// A commit would also encounter a damaged page, but redb would then panic in the middle of its own
 /// write and could not close the file cleanly.
 fn can_be_placed(database: &Database, known: &Known, batches: &[&Batch]) -> bool {
     let manifests = || batches.iter().flat_map(|batch| &batch.manifests);
+    let events = || batches.iter().flat_map(|batch| &batch.events);
     let needed = |bundle: &&Bundle| {
         !known.heads.contains_key(&bundle.key.device)
             || !known.schemas.contains(&bundle.schema.digest)
             || bundle.stored_bytes() > ROW
     };
     let mut first = batches.iter().flat_map(|batch| &batch.bundles).filter(needed).peekable();
-    if first.peek().is_none() && manifests().next().is_none() {
+    if first.peek().is_none() && manifests().next().is_none() && events().next().is_none() {
         return true;
     }
     guarded(|| {
@@ -95,6 +96,7 @@ fn can_be_placed(database: &Database, known: &Known, batches: &[&Batch]) -> bool
                 pieces.range(key..)?.next().transpose()?;
             }
         }
+        urgent::probe(&transaction, events())?;
         if manifests().next().is_some() {
             let table = transaction.open_table(MANIFESTS)?;
             for manifest in manifests() {
@@ -222,6 +224,10 @@ pub(super) fn commit(
                     &batch.manifests,
                     &mut receipt,
                 )?;
+            }
+            if !batch.events.is_empty() {
+                // The table of schemas can be open only once.
+                urgent::put(&transaction, &batch.events, &mut receipt)?;
             }
             receipts.push(receipt);
         }

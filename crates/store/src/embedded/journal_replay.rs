@@ -32,6 +32,7 @@ impl Withheld {
 
     pub(super) fn add(&mut self, batch: &Batch) {
         self.devices.extend(batch.bundles.iter().map(|bundle| bundle.key.device));
+        self.devices.extend(batch.events.iter().map(|event| event.key.device));
         self.manifests |= !batch.manifests.is_empty();
         self.records.extend(batch_encoding::encode(batch));
     }

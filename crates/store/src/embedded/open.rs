@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use moteseal_api::ErrorKind;
 use moteseal_files::{PRIVATE, Temporary, sync_folder_of};
-use redb::{Database, DatabaseError, ReadableDatabase, StorageError};
+use redb::{Database, DatabaseError, ReadableDatabase, StorageError, WriteTransaction};
 
 use super::commit::{Known, sync};
 use super::journal_replay::{Failure, Withheld, replay};
+use super::urgent::{URGENT, URGENT_BYTES, URGENT_ORDER};
 use super::{EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED};
 use crate::epochs::PutError;
 use crate::journal::{Journal, JournalError, is_full};
@@ -560,19 +561,20 @@ fn make_at(temporary: &Temporary, options: &Options) -> Result<(), OpenError> {
     handle.sync_all().map_err(io)
 }
 
-/// Creates the table of manifests, which stores of an earlier version do not have. If a damaged
+/// Creates the tables of manifests and urgent events, which stores of earlier versions do not have. If a damaged
 /// page prevents it, later reads report the page.
 fn add_tables(database: &Database) {
     let add = || -> Result<(), redb::Error> {
-        let lacks = match database.begin_read()?.open_table(MANIFESTS) {
-            Err(redb::TableError::TableDoesNotExist(_)) => {
-                database.begin_read()?.list_tables()?.next().is_some()
-            }
-            _ => false,
+        let reader = database.begin_read()?;
+        let is_absent = |error: Option<redb::TableError>| {
+            matches!(error, Some(redb::TableError::TableDoesNotExist(_)))
         };
-        if lacks {
+        let lacks = is_absent(reader.open_table(MANIFESTS).err())
+            || is_absent(reader.open_table(URGENT).err());
+        if lacks && reader.list_tables()?.next().is_some() {
             let transaction = database.begin_write()?;
             transaction.open_table(MANIFESTS)?;
+            make_urgent_tables(&transaction)?;
             transaction.commit()?;
         }
         Ok(())
@@ -589,5 +591,13 @@ pub(super) fn make_tables(database: &Database) -> Result<(), redb::Error> {
     transaction.open_table(SCHEMAS)?;
     transaction.open_table(EQUIVOCATIONS)?;
     transaction.open_table(UNORDERED)?;
+    make_urgent_tables(&transaction)?;
     Ok(transaction.commit()?)
+}
+
+fn make_urgent_tables(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    transaction.open_table(URGENT)?;
+    transaction.open_table(URGENT_ORDER)?;
+    transaction.open_table(URGENT_BYTES)?;
+    Ok(())
 }

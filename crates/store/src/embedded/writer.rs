@@ -349,8 +349,12 @@ impl Heads {
                 entry.insert(Newest { seal, first: [None; 2] });
             }
         }
-        // Manifests are rare, and only the tables show whether a manifest is new.
-        let mut placed = if batch.manifests.is_empty() { Placed::New } else { Placed::Unknown };
+        if batch.events.iter().any(|event| shared.withholds(Some(event.key().device))) {
+            return Err(shared.page_damaged());
+        }
+        // Manifests and urgent events are rare, and only the tables show whether one is new.
+        let is_seals_only = batch.manifests.is_empty() && batch.events.is_empty();
+        let mut placed = if is_seals_only { Placed::New } else { Placed::Unknown };
         for bundle in &batch.bundles {
             let (index, epoch) = (bundle.key.index, bundle.epoch);
             let tried = |first: &mut Option<u64>| *first.get_or_insert(number) <= applied;

@@ -13,7 +13,8 @@ use moteseal_seal::tree;
 use moteseal_store::conformance::{self, Made, Mote, assert_reads_back};
 use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, Options, PutError, ReadError, Receipt,
-    RedbStore, Reply, SealKey, StoredManifest, StoredSeal,
+    RedbStore, Reply, SealKey, StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage,
+    UrgentPlace,
 };
 use proptest::prelude::*;
 
@@ -28,6 +29,7 @@ struct State {
     seals: BTreeMap<SealKey, (Vec<u8>, Vec<u8>)>,
     schemas: BTreeMap<Digest, Vec<u8>>,
     manifests: BTreeMap<ManifestKey, StoredManifest>,
+    urgent: Vec<StoredUrgent>,
 }
 
 impl State {
@@ -89,6 +91,68 @@ impl EpochStore for Model {
         drop(state);
         reply(Ok(receipt));
         Ok(())
+    }
+
+    fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError> {
+        let mut receipt = Receipt::default();
+        let mut state = self.state.lock().unwrap();
+        for event in events {
+            let key = event.key();
+            if state.urgent.iter().any(|other| other.key() == key) {
+                receipt.known += 1;
+                continue;
+            }
+            let place = (key.device, key.index, key.seq);
+            let is_place = |other: &StoredUrgent| {
+                let key = other.key();
+                (key.device, key.index, key.seq) == place
+            };
+            if state.urgent.iter().any(is_place) {
+                receipt.doubled_events.push(place);
+            }
+            state.schemas.insert(event.schema().digest, event.schema().bytes.clone());
+            state.urgent.push(event);
+            receipt.stored += 1;
+        }
+        drop(state);
+        reply(Ok(receipt));
+        Ok(())
+    }
+
+    fn urgent(
+        &self,
+        after: Option<UrgentPlace>,
+        limits: UrgentLimits,
+        select: &dyn Fn(DeviceId, EpochNumber) -> bool,
+    ) -> Result<UrgentPage, ReadError> {
+        let state = self.state.lock().unwrap();
+        let known = after.filter(|after| {
+            let at = usize::try_from(after.number).unwrap().checked_sub(1);
+            let event = at.and_then(|at| state.urgent.get(at));
+            event.is_some_and(|event| event.key().digest == after.digest)
+        });
+        let from = known.map_or(0, |known| usize::try_from(known.number).unwrap());
+        let mut page = UrgentPage::default();
+        for (at, event) in state.urgent.iter().enumerate().skip(from) {
+            let bytes: usize = page.events.iter().map(|(_, bytes)| bytes.len()).sum();
+            let is_full = page.events.len() == limits.events || bytes >= limits.bytes;
+            if at - from == limits.read || is_full {
+                page.has_more = true;
+                break;
+            }
+            let key = event.key();
+            if select(key.device, event.epoch()) {
+                page.events.push((key, event.bytes().to_vec()));
+            }
+            page.last = Some(UrgentPlace { number: at as u64 + 1, digest: key.digest });
+        }
+        Ok(page)
+    }
+
+    fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
+        let state = self.state.lock().unwrap();
+        let of = state.urgent.iter().filter(|event| event.key().device == device);
+        Ok(of.map(|event| event.bytes().len() as u64).sum())
     }
 
     fn manifests(

@@ -1,0 +1,224 @@
+//! Fetches urgent events from a cloud and verifies each of them (spec/objects.md, section 7).
+//!
+//! Each event that is returned was signed by its device. Nothing proves that the cloud has returned
+//! all events, or that it has returned them without delay: a cloud or a coordinator can withhold
+//! events, or return them late.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use moteseal_api::{CBOR_SEQ, CURSOR, ErrorKind, paths};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_verify::urgent::{self, Urgent, UrgentStream, UrgentStreamError};
+
+use crate::cloud_roster::CloudRoster;
+use crate::error::Error;
+use crate::get::Client;
+
+/// The maximum length of an answer, in bytes.
+const MOST_BYTES: usize = 16 << 20;
+/// The maximum number of events in an answer.
+const MOST_EVENTS: usize = 1 << 14;
+/// The maximum length of a cursor, in bytes.
+const MAX_CURSOR: usize = 128;
+/// The number of events that are remembered, so that none is returned twice.
+const REMEMBERED: usize = 1 << 16;
+
+/// Why an answer with urgent events is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UrgentRejected {
+    /// An event does not verify, or the answer is not well-formed.
+    #[error(transparent)]
+    Stream(#[from] UrgentStreamError),
+    /// The answer has an event of another device or epoch than the requested ones.
+    #[error("the answer has an urgent event of another device or epoch than the requested ones")]
+    NotAsAsked,
+    /// The cursor of the answer is not valid.
+    #[error("the answer has no valid cursor")]
+    BadCursor,
+}
+
+impl UrgentRejected {
+    /// Returns the stable name of the error.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Stream(error) => error.name(),
+            Self::NotAsAsked => "NotAsAsked",
+            Self::BadCursor => "BadCursor",
+        }
+    }
+
+    /// Always returns [`ErrorKind::Refused`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Refused
+    }
+}
+
+moteseal_api::named_error!(UrgentRejected);
+
+/// A request for urgent events, and how far they were read. If a call fails because of the network,
+/// the next call continues at the same place.
+#[derive(Debug)]
+pub struct UrgentRequest<'a> {
+    client: Client<'a>,
+    devices: Vec<DeviceId>,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    after: Option<String>,
+    seen: Seen,
+}
+
+/// The events that were returned last.
+#[derive(Debug, Default)]
+struct Seen {
+    digests: HashSet<Digest>,
+    order: VecDeque<Digest>,
+}
+
+impl Seen {
+    /// Returns whether an event is new, and remembers it.
+    fn is_new(&mut self, digest: Digest) -> bool {
+        let is_new = self.digests.insert(digest);
+        if is_new {
+            self.order.push_back(digest);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.digests.remove(&oldest);
+        }
+        is_new
+    }
+}
+
+/// A verified answer.
+#[derive(Clone, Debug, Default)]
+pub struct UrgentAnswer {
+    /// The new events, in the order in which the cloud stored them.
+    pub events: Vec<Urgent>,
+    /// The number of events that are void, because the roster has ended their key.
+    pub void: usize,
+    /// Whether the cloud had no further event when it sent the answer.
+    pub is_last: bool,
+    /// The version of the roster that the cloud states, if it is another one than the client's.
+    pub cloud_roster: Option<CloudRoster>,
+}
+
+impl<'a> UrgentRequest<'a> {
+    pub(crate) fn new(client: Client<'a>) -> Self {
+        Self {
+            client,
+            devices: Vec::new(),
+            since: EpochNumber(0),
+            until: None,
+            after: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Selects devices. By default, all devices are selected.
+    #[must_use]
+    pub fn devices(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Self {
+        self.devices.extend(devices);
+        self
+    }
+
+    /// Sets the first epoch. The default is epoch 0.
+    #[must_use]
+    pub const fn since(mut self, since: EpochNumber) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Sets the epoch before which the range ends. By default, the range has no end.
+    #[must_use]
+    pub const fn until(mut self, until: Option<EpochNumber>) -> Self {
+        self.until = until;
+        self
+    }
+
+    /// Continues after the [`cursor`](Self::cursor) of an earlier request.
+    ///
+    /// # Errors
+    /// `BadCursor` if the text is not a cursor.
+    pub fn after(mut self, cursor: &str) -> Result<Self, UrgentRejected> {
+        self.after = Some(checked(cursor)?.to_owned());
+        Ok(self)
+    }
+
+    /// Returns the place up to which events were returned. A later request can continue
+    /// [`after`](Self::after) it. Returns `None` before the first event.
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        self.after.as_deref()
+    }
+
+    /// Requests the next events, and verifies them. If the cloud has none, it waits for the next
+    /// one, up to `wait` (in whole seconds, at most 60).
+    ///
+    /// # Errors
+    /// [`Error`] if the cloud cannot be reached or its answer is rejected. Nothing of a rejected
+    /// answer is returned.
+    pub async fn next(&mut self, wait: Duration) -> Result<UrgentAnswer, Error> {
+        let (cloud, roster) = (self.client.cloud(), self.client.roster());
+        let wait = Some(wait.as_secs()).filter(|wait| *wait > 0);
+        let path = paths::events(self.since, &self.devices, self.after.as_deref(), wait);
+        let response = cloud.get(&path).await?.expect(CBOR_SEQ)?;
+        let cloud_roster = CloudRoster::of(&response, roster);
+        let cursor = response.header(CURSOR).map(checked).transpose()?.map(str::to_owned);
+        let bytes = response.bytes(MOST_BYTES).await?;
+        let read = urgent::read(&bytes, roster, (MOST_EVENTS, true), &mut || ());
+        let UrgentStream { mut events, void } = read.map_err(UrgentRejected::Stream)?;
+        let is_asked = |event: &Urgent| {
+            event.epoch() >= self.since
+                && (self.devices.is_empty() || self.devices.contains(&event.device()))
+        };
+        if !events.iter().all(is_asked) {
+            return Err(UrgentRejected::NotAsAsked.into());
+        }
+        let is_last = cursor.is_none() || cursor == self.after;
+        self.after = cursor.or_else(|| self.after.take());
+        let until = self.until;
+        events.retain(|event| until.is_none_or(|until| event.epoch() < until));
+        events.retain(|event| self.seen.is_new(event.digest()));
+        Ok(UrgentAnswer { events, void, is_last, cloud_roster })
+    }
+}
+
+/// Returns a cursor if it can be a part of a URL.
+fn checked(cursor: &str) -> Result<&str, UrgentRejected> {
+    let is_cursor = (1..=MAX_CURSOR).contains(&cursor.len())
+        && cursor.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if is_cursor { Ok(cursor) } else { Err(UrgentRejected::BadCursor) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembers_a_bounded_number_of_events() {
+        let mut seen = Seen::default();
+        let digest = |number: usize| {
+            let mut digest = Digest::NULL;
+            digest.0[..8].copy_from_slice(&(number as u64).to_be_bytes());
+            digest
+        };
+        assert!((0..=REMEMBERED).all(|number| seen.is_new(digest(number))));
+        assert!(!seen.is_new(digest(REMEMBERED)) && !seen.is_new(digest(1)));
+        assert!(seen.is_new(digest(0)), "the oldest one is forgotten");
+        assert!(seen.order.len() == REMEMBERED && seen.digests.len() == REMEMBERED);
+    }
+
+    #[test]
+    fn a_cursor_cannot_change_the_rest_of_a_request() {
+        assert_eq!(checked("7-0123abcd"), Ok("7-0123abcd"));
+        for cursor in ["", "7&device=1", "7#", "7 8", "\u{e4}", &"7".repeat(200)] {
+            assert_eq!(checked(cursor), Err(UrgentRejected::BadCursor), "{cursor}");
+        }
+    }
+}

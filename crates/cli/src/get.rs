@@ -1,6 +1,6 @@
 //! `moteseal get`: gets readings from an untrusted cloud and verifies them.
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_api::Query;
 use moteseal_client::Client;
 use moteseal_client::estimate::Estimator;
@@ -19,16 +19,20 @@ use crate::key::random;
 use crate::progress::{spinner, thousands};
 use crate::terminal::{Stdout, diagnostic, is_json};
 
+mod urgent;
+
 /// Get sealed readings and verify that they are authentic and complete, and that the cloud did not
 /// choose the sample.
 #[derive(Args, Debug)]
 #[command(
-    group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample", "readings"])),
+    group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample", "readings", "events"])),
     after_help = "Examples:\n  \
                   moteseal get dev1 dev2 --from http://127.0.0.1:8080 --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --rate 1/8 --proof p.mproof -o out.csv\n  \
                   moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
-                  --operator keys/op.pub.pem --since -30d --at-most 100 --format jsonl\n\n\
+                  --operator keys/op.pub.pem --since -30d --at-most 100 --format jsonl\n  \
+                  moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
+                  --operator keys/op.pub.pem --events urgent --follow\n\n\
                   Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. The range is rounded\n\
                   to whole epochs. --at-most and --sample need closed epochs: an epoch that is not closed yet has no rows.\n\n\
                   No row is written before everything is verified. The newest seal of each device is pinned: a later\n\
@@ -61,6 +65,16 @@ pub(crate) struct Arguments {
     /// the range with --since and --until
     #[arg(long = "reading", value_name = "SEAL/READING", value_parser = reading)]
     readings: Vec<ReadingRun>,
+    /// Instead of sealed readings, get the events that devices signed separately and sent at once.
+    /// Each of them is verified; that none is withheld is not proven
+    #[arg(long, value_enum, conflicts_with_all = ["mean", "proof"])]
+    events: Option<Events>,
+    /// Wait for urgent events and print each of them as it arrives
+    #[arg(long, requires = "events")]
+    follow: bool,
+    /// Continue after the urgent events that an earlier command printed
+    #[arg(long, value_name = "CURSOR", requires = "events")]
+    after: Option<String>,
     #[command(flatten)]
     destination: Destination,
     #[command(flatten)]
@@ -68,6 +82,13 @@ pub(crate) struct Arguments {
     /// From the sample that --rate selects, estimate the mean of this field over all readings
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
+}
+
+/// The kind of events.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Events {
+    /// Readings that could not wait for the end of their epoch
+    Urgent,
 }
 
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
@@ -94,6 +115,9 @@ pub(crate) fn seed(text: &str) -> Result<[u8; 32], String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(Events::Urgent) = arguments.events {
+        return urgent::run(arguments);
+    }
     if is_json() && arguments.destination.out().is_none() {
         return Err(Failure::usage(
             "--json prints the report on stdout; name a file for the rows with --out",

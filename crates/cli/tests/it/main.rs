@@ -77,4 +77,5 @@ mod tree_faults;
 mod uneven_devices;
 mod uniformity;
 mod upload_verifiers;
+mod urgent_events;
 mod whole_path;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, FieldType};
 use moteseal_verify::{Roster, SchemaEntry, Urgent};
 

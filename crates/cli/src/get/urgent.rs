@@ -1,0 +1,185 @@
+//! `moteseal get --events urgent`: gets urgent events, verifies each of them, and can wait for new
+//! ones.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use moteseal_api::NamedError as _;
+use moteseal_client::output::{AtomicFile, UrgentText};
+use moteseal_client::{Client, Error, UrgentAnswer, UrgentRequest};
+use moteseal_net::NetError;
+use moteseal_verify::Roster;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::Arguments;
+use crate::client_error;
+use crate::cloud::runtime;
+use crate::cloud_query::report_newer_roster;
+use crate::failure::Failure;
+use crate::progress::count;
+use crate::terminal::{Stdout, diagnostic, is_json};
+
+/// How long the cloud waits for the next event before it answers.
+const WAIT: Duration = Duration::from_secs(20);
+/// The first pause after the cloud could not be reached. Each later one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The pause after an answer without events, if the cloud did not wait.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// Where the events are written.
+enum Target {
+    Stdout,
+    File(AtomicFile),
+}
+
+impl Target {
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        match self {
+            // An event must be visible at once, so every write is flushed.
+            Self::Stdout => Stdout::lock().copy(text.as_bytes()),
+            Self::File(file) => file.write_all(text.as_bytes()).map_err(Failure::internal),
+        }
+    }
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let out = arguments.destination.out();
+    if arguments.follow && out.is_some() {
+        return Err(Failure::usage("--follow writes to stdout; leave --out out"));
+    }
+    if is_json() && (arguments.follow || out.is_none()) {
+        return Err(Failure::usage(
+            "--json prints the report on stdout; name a file for the events with --out, or use --format jsonl",
+        ));
+    }
+    let roster = arguments.cloud_query.roster()?;
+    let (since, until) = arguments.cloud_query.epochs(&roster);
+    let cloud = arguments.cloud_query.client()?;
+    // Without names, the request selects all devices, also those that a later version adds.
+    let devices = match &arguments.devices[..] {
+        [] => Vec::new(),
+        names => arguments.cloud_query.devices(&roster, names)?,
+    };
+    let mut pinned = arguments.kept.pinned(&roster, &arguments.cloud_query)?;
+    if let Some(pinned) = &mut pinned {
+        pinned.pin_roster(&roster).map_err(|error| Failure::usage(error.named()))?;
+    }
+    crate::cloud_query::save_roster(pinned.as_mut());
+    let text = UrgentText::new(arguments.destination.format()?, &roster);
+    let text = text.map_err(client_error::output)?;
+    let target = match out {
+        Some(path) => Target::File(AtomicFile::create(path).map_err(client_error::output)?),
+        None => Target::Stdout,
+    };
+    let mut request = Client::new(&cloud, &roster).urgent().devices(devices).since(since).until(until);
+    if let Some(after) = &arguments.after {
+        request = request
+            .after(after)
+            .map_err(|_| Failure::usage("--after: use the cursor that an earlier command printed"))?;
+    }
+    let mut reading = Reading { roster: &roster, request, text, target, events: 0, void: 0 };
+    runtime()?.block_on(reading.all(arguments))?;
+    if arguments.follow {
+        runtime()?.block_on(reading.follow())?;
+    }
+    reading.finish()
+}
+
+/// The events that were read so far.
+struct Reading<'a> {
+    roster: &'a Roster,
+    request: UrgentRequest<'a>,
+    text: UrgentText<'a>,
+    target: Target,
+    events: u64,
+    void: u64,
+}
+
+impl Reading<'_> {
+    /// Reads all events that the cloud has.
+    async fn all(&mut self, arguments: &Arguments) -> Result<(), Failure> {
+        loop {
+            let answer = match self.request.next(Duration::ZERO).await {
+                Err(error) if arguments.follow && is_passing(&error) => return Ok(()),
+                answer => answer.map_err(|error| client_error::failure(self.roster, &error))?,
+            };
+            self.take(&answer)?;
+            if answer.is_last {
+                report_newer_roster(answer.cloud_roster, arguments.cloud_query.roster_path());
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads events as they arrive. After an interruption, it continues at the same place. Returns
+    /// only with an error, or if nobody reads the output any more.
+    async fn follow(&mut self) -> Result<(), Failure> {
+        let (mut pause, mut is_down) = (FIRST_PAUSE, false);
+        loop {
+            let start = std::time::Instant::now();
+            match self.request.next(WAIT).await {
+                Ok(answer) => {
+                    pause = FIRST_PAUSE;
+                    if std::mem::take(&mut is_down) {
+                        diagnostic("the cloud answers again");
+                    }
+                    self.take(&answer)?;
+                    if answer.events.is_empty() && start.elapsed() < IDLE {
+                        sleep(IDLE).await;
+                    }
+                }
+                Err(error) if is_passing(&error) => {
+                    if !std::mem::replace(&mut is_down, true) {
+                        diagnostic(format_args!("{}; trying again", error.named()));
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(client_error::failure(self.roster, &error)),
+            }
+        }
+    }
+
+    fn take(&mut self, answer: &UrgentAnswer) -> Result<(), Failure> {
+        self.void += answer.void as u64;
+        for event in &answer.events {
+            let text = self.text.event(event).map_err(client_error::output)?;
+            self.target.write(&text)?;
+            self.events += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        if let Target::File(file) = self.target {
+            file.commit().map_err(client_error::output)?;
+        }
+        let cursor = self.request.cursor();
+        if is_json() {
+            return Stdout::lock().line(json!({
+                "events": self.events,
+                "void": self.void,
+                "cursor": cursor,
+            }));
+        }
+        let void = match self.void {
+            0 => String::new(),
+            void => format!(", {} void because the roster has ended their key", count(void, "event")),
+        };
+        let next = cursor.map_or_else(String::new, |cursor| format!("; next time --after {cursor}"));
+        diagnostic(format_args!("{} verified{void}{next}", count(self.events, "urgent event")));
+        Ok(())
+    }
+}
+
+/// Returns whether an error may pass, so that the request can be repeated.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Net(NetError::Refused { status, .. }) => *status >= 500,
+        Error::Net(error) => error.is_unreachable(),
+        _ => false,
+    }
+}

@@ -33,7 +33,7 @@ pub const MANIFESTS: &str = "/v1/manifests";
 /// rejected, none is stored. Returns an [`EventReceipt`](crate::EventReceipt).
 ///
 /// `GET`: the stored urgent events in the order in which they were stored, as a stream of schema
-/// items, signed events and an end item (spec/answers.md, section 7). The parameter `after` is the
+/// items, signed events and an end item (spec/answers.md, section 9). The parameter `after` is the
 /// [`CURSOR`](crate::CURSOR) of an earlier answer, and `wait` the number of seconds to wait for
 /// events that are not stored yet.
 pub const EVENTS: &str = "/v1/events";

@@ -8,6 +8,7 @@
 mod coordinator;
 mod coordinator_key;
 pub mod mote;
+mod urgent;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -45,6 +46,7 @@ pub fn run(open: Open<'_>) {
     manifests_are_kept_by_epoch_and_digest(open);
     pruned_seals_read_back(open);
     the_upload_with_the_most_levels_is_kept(open);
+    urgent::events_are_kept_in_their_order(open);
 }
 
 #[allow(clippy::expect_used)]

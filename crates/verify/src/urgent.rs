@@ -1,5 +1,5 @@
 //! Verifies urgent events on hosts (spec/objects.md, section 7), alone and in a stream
-//! (spec/answers.md, section 7).
+//! (spec/answers.md, section 9).
 //!
 //! [`Urgent`] is the proof that the device signed the event: only the check of the signature
 //! creates one. It proves neither that the store has returned all urgent events, nor that a seal
@@ -41,7 +41,7 @@ impl Urgent {
     ///
     /// # Errors
     /// [`UrgentRefused`]: the first check that fails, in the order of spec/objects.md, section 7,
-    /// and spec/answers.md, section 7.
+    /// and spec/answers.md, section 9.
     pub fn open<D: Directory + ?Sized>(
         bytes: &[u8],
         schema: &Arc<SchemaEntry>,

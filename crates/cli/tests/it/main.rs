@@ -78,4 +78,5 @@ mod uneven_devices;
 mod uniformity;
 mod upload_verifiers;
 mod urgent_events;
+mod urgent_faults;
 mod whole_path;

@@ -1,4 +1,4 @@
-//! Uploads and listings of urgent events: `/v1/events` (`spec/answers.md`, section 7).
+//! Uploads and listings of urgent events: `/v1/events` (`spec/answers.md`, section 9).
 //!
 //! The cloud verifies each event with the device's key from the roster, makes it durable, and then
 //! acknowledges it. Clients read the events in the order in which they were stored. A client that

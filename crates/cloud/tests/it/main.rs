@@ -4,6 +4,7 @@
 
 mod concurrency;
 mod contract;
+mod events;
 mod fairness;
 mod limits;
 mod manifests;

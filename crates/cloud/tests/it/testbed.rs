@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use moteseal_api::{Query, paths};
 use moteseal_cloud::{Cloud, Config};
+use moteseal_core::cbor::Writer;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, MAX_LEVELS, Round, SealIndex, Sequence,
@@ -22,7 +23,7 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Choice, ManifestDraft};
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::{self, Tree};
-use moteseal_seal::{Position, Seal, Star, Statement, Unverified, star};
+use moteseal_seal::{Position, Seal, Star, Statement, Unverified, UrgentEvent, star};
 use moteseal_store::{EpochStore, Options, RedbStore};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
@@ -128,6 +129,32 @@ impl Mote {
             position,
             own_round: 0,
         }
+    }
+
+    /// Signs an urgent event for a place of a seal. `key` signs it; `None` for the mote's own key.
+    pub fn urgent(
+        &self,
+        (index, epoch, seq): (u32, u64, u64),
+        record: &[u8],
+        key: Option<&SecretKey>,
+    ) -> Vec<u8> {
+        let key = key.unwrap_or(&self.secret);
+        let event = UrgentEvent {
+            group: self.roster.group(),
+            roster: self.roster.digest(),
+            device: self.id,
+            index: SealIndex(index),
+            epoch: EpochNumber(epoch),
+            seq: Sequence(seq),
+            schema: Schema::decode(&schema()).unwrap().digest(),
+            record,
+        };
+        let mut buffer = vec![0; record.len() + 512];
+        let signature = key.signature(event.message(key.algorithm(), &mut buffer).unwrap()).unwrap();
+        let mut bytes = vec![0; record.len() + 512];
+        let mut out = Writer::new(&mut bytes);
+        event.encode(&mut out, key.algorithm(), &signature).unwrap();
+        out.finish().to_vec()
     }
 
     /// Seals events and returns the bundle. `last` marks the seal as the last of its epoch.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{
@@ -15,11 +16,14 @@ use moteseal_lanes::{Host, merkle};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::level::lowest;
 use moteseal_seal::tree::{Tree, leaf};
-use moteseal_seal::{Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, star};
-use moteseal_verify::{SchemaEntry, write};
+use moteseal_seal::{
+    Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, UrgentEvent, star,
+};
+use moteseal_verify::{SchemaEntry, Urgent, write};
 
 use super::coordinator_key;
 use crate::bundle::Bundle;
+use crate::urgent::StoredUrgent;
 
 /// The number of levels of every device of this module.
 pub const LEVELS: u8 = 16;
@@ -90,6 +94,34 @@ impl Mote {
     #[must_use]
     pub const fn schema(&self) -> &Arc<SchemaEntry> {
         &self.schema
+    }
+
+    /// Signs an urgent event of 4 bytes for a place of a seal.
+    ///
+    /// # Panics
+    /// If the device's records do not have 4 bytes.
+    #[must_use]
+    #[allow(clippy::expect_used)]
+    pub fn urgent(&self, index: u32, epoch: u64, seq: u64, value: u32) -> StoredUrgent {
+        let record = value.to_be_bytes();
+        let event = UrgentEvent {
+            group: GroupId::of("conformance"),
+            roster: Digest([9; 32]),
+            device: self.device,
+            index: SealIndex(index),
+            epoch: EpochNumber(epoch),
+            seq: Sequence(seq),
+            schema: self.schema.digest,
+            record: &record,
+        };
+        let (mut message, mut signature, mut bytes) = ([0; 512], [0; 64], [0; 512]);
+        let message = event.message(Algorithm::Ed25519, &mut message).expect("room");
+        self.secret.sign(message, &mut signature).expect("Ed25519 always signs");
+        let mut out = Writer::new(&mut bytes);
+        event.encode(&mut out, Algorithm::Ed25519, &signature).expect("room");
+        let myself = Motes(vec![(self.device, self.secret.public(), self.position.prev)]);
+        let event = Urgent::open(out.written(), &self.schema, &myself);
+        StoredUrgent::from(&event.expect("an event that was just signed"))
     }
 
     /// Seals records under the next index and advances the position.

@@ -7,7 +7,7 @@ use moteseal_core::link::{LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Round, SealIndex, Sequence};
 use moteseal_seal::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
-use moteseal_seal::wire::{Acknowledgement, StoredSeal, Uplink};
+use moteseal_seal::wire::{Acknowledgement, EventAnswer, EventFrame, StoredSeal, Uplink};
 
 use crate::fixture;
 
@@ -64,11 +64,22 @@ pub fn run(bytes: &[u8]) {
             );
         }
     }
+    if let Ok(event) = EventFrame::open(&frame, &key) {
+        let device = claimed_device(&frame).expect("an opened frame states its device");
+        let again = event.close(device, &key, &mut out).expect("it has fitted before");
+        assert_eq!(again, frame, "two encodings of one event frame");
+        assert!(EventFrame::is_claimed(&frame));
+    }
     let frame = framed(b"down", bytes);
     let device = claimed_device(&frame).unwrap_or(DeviceId([0; 8]));
     if let Ok(acknowledgement) = Acknowledgement::open(&frame, device, &key) {
         let again = acknowledgement.close(device, &key, &mut out).expect("it has fitted before");
         assert_eq!(again, frame, "two encodings of one acknowledgement");
+    }
+    if let Ok(answer) = EventAnswer::open(&frame, device, &key) {
+        let again = answer.close(device, &key, &mut out).expect("it has fitted before");
+        assert_eq!(again, frame, "two encodings of one answer");
+        assert!(EventAnswer::is_claimed(&frame));
     }
     let (group, coordinator) = (GroupId::of("home"), fixture::operator().public());
     let is_ours = || announcements().iter().any(|word| word == bytes);
@@ -158,10 +169,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
             Acknowledgement { index, next, sealed, wants_schema: true, challenge };
         add(acknowledgement.close(device, &key, &mut out).unwrap());
     }
+    add(EventFrame { schema: &schema, event: b"\xd2\x80" }.close(device, &key, &mut out).unwrap());
+    let digest = sealed.seal.digest();
+    for answer in [
+        EventAnswer::Stored { digest },
+        EventAnswer::Refused { digest, is_final: true, name: "KeyEnded" },
+    ] {
+        add(answer.close(device, &key, &mut out).unwrap());
+    }
     // The tags are computed from the specification. If they were wrong, no frame would open.
     let opens = |item: &Vec<u8>| {
         Uplink::open(&framed(b"up", item), &key).is_ok()
             || Acknowledgement::open(&framed(b"down", item), device, &key).is_ok()
+            || EventFrame::open(&framed(b"up", item), &key).is_ok()
+            || EventAnswer::open(&framed(b"down", item), device, &key).is_ok()
     };
     assert!(items.iter().all(opens));
     items.extend(announcements());

@@ -148,3 +148,34 @@ def frame_refusal(frame, group_secret, group, device):
         return {"index": index, "final": final, "name": name}
     except Refused as refused:
         raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
+
+
+def frame_event(frame, group_secret, group):
+    """Opens a frame with an urgent event (coordinator.md, section 8)."""
+    if len(frame) < 11 or frame[0] >> 5 != 4 or frame[0] & 31 > 23 or frame[1] > 23 or frame[2] != 0x48:
+        raise Refused("Malformed")
+    device = bytes(frame[3:11])
+    try:
+        fields = array(frame_item(frame, link_secret(group_secret, group, device), b"up"), 4)
+        wrong_type(uint(fields[0]) != 7)
+        schema, event = byte_string(fields[2]), byte_string(fields[3])
+        return {"device": byte_string(fields[1], 8).hex(), "schema": schema.hex(), "event": event.hex()}
+    except Refused as refused:
+        raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
+
+
+def frame_event_answer(frame, group_secret, group, device):
+    """Opens the answer to an urgent event, as the device does."""
+    try:
+        fields = array(frame_item(frame, link_secret(group_secret, group, device), b"down"))
+        wrong_type(len(fields) not in (3, 5))
+        kind, to, digest = uint(fields[0]), byte_string(fields[1], 8), byte_string(fields[2], 32)
+        out_of_range(kind != {3: 18, 5: 19}[len(fields)] or to != device)
+        if kind == 18:
+            return {"digest": digest.hex()}
+        final, name = uint(fields[3]), text(fields[4])
+        is_name = 1 <= len(name) <= 48 and name.isascii() and name.isalnum()
+        out_of_range(final > 1 or not is_name)
+        return {"digest": digest.hex(), "final": final, "name": name}
+    except Refused as refused:
+        raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None

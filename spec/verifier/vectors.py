@@ -29,7 +29,7 @@ from .broadcast import (
 )
 from .encoding import M64, Refused, Skipped, decode, optional, unhex
 from .hashes import be, chacha12_words, device_id, group_id, level_of, levels_of, salt_of, siphash24
-from .link import Followed, frame_down, frame_refusal, frame_up, link_secret
+from .link import Followed, frame_down, frame_event, frame_event_answer, frame_refusal, frame_up, link_secret
 from .plans import plan_decode
 from .query_vectors import QUERY_OPERATIONS
 from .receivers import addressed_content, check_receipts, receiver_key, receiver_tag
@@ -638,6 +638,12 @@ OPERATIONS = {
         unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
     ),
     "link.refusal": lambda _, given: frame_refusal(
+        unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
+    ),
+    "link.event": lambda _, given: frame_event(
+        unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"])
+    ),
+    "link.event_answer": lambda _, given: frame_event_answer(
         unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
     ),
     "link.follow": follow_vector,

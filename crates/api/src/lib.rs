@@ -26,7 +26,8 @@ pub mod strict_json;
 
 pub use error::{ErrorKind, Named, NamedError};
 pub use listing::{
-    Conflict, DeviceEntry, DeviceList, EventConflict, EventReceipt, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
+    Conflict, DeviceEntry, DeviceList, EventConflict, EventReceipt, ManifestReceipt, Newest,
+    Receipt, SealEntry, SealList,
 };
 pub use problem::{Place, Problem, ProblemType};
 pub use query::{Query, QueryError};

@@ -485,11 +485,7 @@ impl Source {
     }
 
     /// Returns the record of a single urgent reading, and how long to wait for the gateway.
-    fn single(
-        &self,
-        single: Single,
-        format: &LineFormat,
-    ) -> Result<(Vec<u8>, Duration), Failure> {
+    fn single(&self, single: Single, format: &LineFormat) -> Result<(Vec<u8>, Duration), Failure> {
         if matches!(self, Self::Recording(_)) {
             return Err(Failure::usage(
                 "the source of the device is a table, whose times determine the epochs; start \

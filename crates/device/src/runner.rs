@@ -39,8 +39,8 @@ mod urgent;
 use retry::Retry;
 use roster::{next_policy, next_roster};
 use sums::receive;
-use urgent::{Waiting, arrived, next_urgent};
 pub use urgent::{UrgentReading, UrgentReport};
+use urgent::{Waiting, arrived, next_urgent};
 
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;

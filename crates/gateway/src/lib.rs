@@ -83,7 +83,9 @@ use std::net::SocketAddr;
 
 use moteseal_service::Monitor;
 
-pub use coordinator::{Ended, EventRefused, FrameEffect, GroupCoordinator, Newest, Refused, Standing};
+pub use coordinator::{
+    Ended, EventRefused, FrameEffect, GroupCoordinator, Newest, Refused, Standing,
+};
 pub use error::ServiceError;
 pub use outbox::Outbox;
 pub use queues::Queues;

@@ -50,7 +50,8 @@ impl UrgentKey {
             seq: Sequence(0),
             digest: Digest::NULL,
         };
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        let number =
+            |bytes: &[u8]| bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
         key.device.0.copy_from_slice(&bytes[..8]);
         key.index.0 = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
         key.seq.0 = number(&bytes[12..20]);

@@ -9,7 +9,9 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
 use moteseal_seal::sample::{Followed, FrameOutcome};
-use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, StoredSeal, Uplink};
+use moteseal_seal::wire::{
+    Acknowledgement, EventAnswer, EventFrame, Forward, Refusal, StoredSeal, Uplink,
+};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, list};
@@ -115,6 +117,35 @@ pub fn refusal(input: &Value) -> Verdict {
     let key = key_of(input, device);
     let opened = Refusal::open(&frame, device, &key).map_err(name)?;
     Ok(json!({ "index": opened.index.0, "final": u8::from(opened.is_final), "name": opened.name }))
+}
+
+/// Opens a frame with an urgent event, like a coordinator that knows every device of the group.
+pub fn event(input: &Value) -> Verdict {
+    let frame = bytes(input, "frame");
+    let device = claimed_device(&frame)
+        .filter(|_| frame.len() <= MAX_FRAME)
+        .ok_or(FrameError::Malformed)
+        .map_err(name)?;
+    let EventFrame { schema, event } =
+        EventFrame::open(&frame, &key_of(input, device)).map_err(name)?;
+    Ok(json!({
+        "device": device.to_string(),
+        "schema": hex::encode(schema),
+        "event": hex::encode(event),
+    }))
+}
+
+/// Opens the coordinator's answer to an urgent event, as a device does.
+pub fn event_answer(input: &Value) -> Verdict {
+    let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
+    let answer = EventAnswer::open(&frame, device, &key_of(input, device)).map_err(name)?;
+    let digest = answer.digest().to_string();
+    Ok(match answer {
+        EventAnswer::Stored { .. } => json!({ "digest": digest }),
+        EventAnswer::Refused { is_final, name, .. } => {
+            json!({ "digest": digest, "final": u8::from(is_final), "name": name })
+        }
+    })
 }
 
 /// Passes forward frames to a verifier that follows the device from the first frame on, and returns

@@ -224,6 +224,8 @@ impl Shared {
             "link.up" => link::up(input),
             "link.down" => link::down(input),
             "link.refusal" => link::refusal(input),
+            "link.event" => link::event(input),
+            "link.event_answer" => link::event_answer(input),
             "coordinator.offers" => Ok(sampling::offers(input)),
             "policy.open" => policy::open(input),
             "policy.permit" => policy::permit(input),

@@ -136,7 +136,9 @@ impl Outcome {
         let Some(UrgentPlace { index, epoch, seq, digest }) = self.place else {
             return Err(Failure::new(
                 Exit::Unreachable,
-                format_args!("the process that runs {device} did not record the reading; try again"),
+                format_args!(
+                    "the process that runs {device} did not record the reading; try again"
+                ),
             ));
         };
         let place = format!("reading {seq} of seal {index}");
@@ -156,7 +158,9 @@ impl Outcome {
             ),
             Some((name, true)) => Err(Failure::new(
                 Exit::Refused,
-                format_args!("the gateway refuses the urgent event, {place}; the reading stays in its seal"),
+                format_args!(
+                    "the gateway refuses the urgent event, {place}; the reading stays in its seal"
+                ),
             )
             .with_name(&name)
             .of(device)),

@@ -74,11 +74,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(path) => Target::File(AtomicFile::create(path).map_err(client_error::output)?),
         None => Target::Stdout,
     };
-    let mut request = Client::new(&cloud, &roster).urgent().devices(devices).since(since).until(until);
+    let mut request =
+        Client::new(&cloud, &roster).urgent().devices(devices).since(since).until(until);
     if let Some(after) = &arguments.after {
-        request = request
-            .after(after)
-            .map_err(|_| Failure::usage("--after: use the cursor that an earlier command printed"))?;
+        request = request.after(after).map_err(|_| {
+            Failure::usage("--after: use the cursor that an earlier command printed")
+        })?;
     }
     let mut reading = Reading { roster: &roster, request, text, target, events: 0, void: 0 };
     runtime()?.block_on(reading.all(arguments))?;
@@ -167,9 +168,12 @@ impl Reading<'_> {
         }
         let void = match self.void {
             0 => String::new(),
-            void => format!(", {} void because the roster has ended their key", count(void, "event")),
+            void => {
+                format!(", {} void because the roster has ended their key", count(void, "event"))
+            }
         };
-        let next = cursor.map_or_else(String::new, |cursor| format!("; next time --after {cursor}"));
+        let next =
+            cursor.map_or_else(String::new, |cursor| format!("; next time --after {cursor}"));
         diagnostic(format_args!("{} verified{void}{next}", count(self.events, "urgent event")));
         Ok(())
     }

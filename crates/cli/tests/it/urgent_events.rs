@@ -120,8 +120,7 @@ impl Follower {
         let get = ["get", "--events", "urgent", "--follow", "--format", "jsonl", "--from", &url];
         let roster = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
         let mut command = site.scene.command(&[&get[..], &roster, more].concat());
-        let mut process =
-            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let stdout = BufReader::new(process.stdout.take().unwrap());
         let (send, lines) = channel();
         std::thread::spawn(move || {
@@ -190,7 +189,8 @@ fn an_urgent_event_reaches_a_waiting_client_at_once() {
         latencies.push(arrived - start);
     }
     latencies.sort_unstable();
-    let percentile = |percent: usize| latencies[(latencies.len() - 1) * percent / 100].as_secs_f64();
+    let percentile =
+        |percent: usize| latencies[(latencies.len() - 1) * percent / 100].as_secs_f64();
     println!(
         "an alarm, from stdin of the device to stdout of the client: p50 {:.1} ms, p95 {:.1} ms, {ALARMS} alarms",
         percentile(50) * 1000.0,

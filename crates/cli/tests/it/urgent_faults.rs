@@ -114,7 +114,9 @@ fn a_device_repeats_an_event_across_restarts_until_it_is_stored() {
     let key = link_key(&roster, device_id(&roster, 0));
     let answer = EventAnswer::open(&answers[0], device_id(&roster, 0), &key).unwrap();
     assert_eq!(answer, EventAnswer::Stored { digest: place.digest });
-    assert!(matches!(&device.urgent_outcomes()[..], [(_, UrgentOutcome::Stored(found))] if *found == place));
+    assert!(
+        matches!(&device.urgent_outcomes()[..], [(_, UrgentOutcome::Stored(found))] if *found == place)
+    );
     // A late answer changes nothing.
     assert_eq!(device.acknowledged(&answers[0]).unwrap(), Ok(false));
     drop(device);
@@ -159,7 +161,11 @@ fn a_gateway_rejects_events_that_their_device_did_not_sign() {
     refused("NotAuthentic", Some(false), &frame(&roster, (0, 0), &secret(1), (FIRST, 0), &schema));
     // A member cannot send the event of another device, even if it is authentic.
     refused("DeviceMismatch", Some(true), &frame(&roster, (1, 0), &secret(0), (FIRST, 0), &schema));
-    refused("EpochTooFar", Some(false), &frame(&roster, (0, 0), &secret(0), (FIRST + 2, 0), &schema));
+    refused(
+        "EpochTooFar",
+        Some(false),
+        &frame(&roster, (0, 0), &secret(0), (FIRST + 2, 0), &schema),
+    );
     let other = moteseal_core::schema::Schema::OPAQUE;
     let fake = frame(&roster, (0, 0), &secret(0), (FIRST, 0), &schema);
     let key = link_key(&roster, device_id(&roster, 0));
@@ -185,7 +191,8 @@ fn a_device_that_floods_is_refused_and_others_are_not_affected() {
     let mut station = station(&roster, folder.path(), BOUND);
     let schema = schema(&mote(&roster, 0, folder.path(), 8));
     let start = Instant::now();
-    let own = |device: u8, seq| frame(&roster, (device, device), &secret(device), (FIRST, seq), &schema);
+    let own =
+        |device: u8, seq| frame(&roster, (device, device), &secret(device), (FIRST, seq), &schema);
     let mut accepted = 0;
     for seq in 0..300 {
         accepted += usize::from(station.receive_event(&own(0, seq), EPOCH, start).is_ok());
@@ -266,5 +273,7 @@ fn a_device_with_an_old_state_signs_no_second_event_for_a_place() {
     assert_eq!(again.len(), 1);
     assert!(again[0].index > used.index, "{again:?}");
     deliver(&mut device, &mut station);
-    assert!(matches!(&device.urgent_outcomes()[..], [(of, UrgentOutcome::Stored(_))] if *of == ticket));
+    assert!(
+        matches!(&device.urgent_outcomes()[..], [(of, UrgentOutcome::Stored(_))] if *of == ticket)
+    );
 }

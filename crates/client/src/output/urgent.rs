@@ -108,7 +108,8 @@ impl<'a> UrgentText<'a> {
                         name.chars().count().max(cell.chars().count())
                     };
                     let needed = header.iter().zip(&row).map(width);
-                    self.widths = needed.zip(least).map(|(width, least)| width.max(least)).collect();
+                    self.widths =
+                        needed.zip(least).map(|(width, least)| width.max(least)).collect();
                     line(&mut out, &header, &self.widths)?;
                 }
                 line(&mut out, &row, &self.widths)?;

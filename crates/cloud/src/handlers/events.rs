@@ -195,7 +195,8 @@ impl Selection {
                 }
                 "wait" => {
                     let wait = u64::from_str(value).ok().filter(|wait| *wait <= MOST_WAIT);
-                    let wait = wait.ok_or_else(|| bad("wait", "a number of seconds from 0 to 60"))?;
+                    let wait =
+                        wait.ok_or_else(|| bad("wait", "a number of seconds from 0 to 60"))?;
                     selection.wait = Duration::from_secs(wait);
                 }
                 _ => return Err(Refusal::bad_query(format!("there is no parameter {name:?}"))),
@@ -278,9 +279,8 @@ async fn read(
         page.events.retain(|(_, bytes)| !is_void(&roster, bytes));
         let mut schemas = BTreeMap::new();
         for (key, bytes) in &page.events {
-            let damaged = || {
-                Refusal::new(ProblemType::new("StoreDamaged", 500), format!("{key} is damaged"))
-            };
+            let damaged =
+                || Refusal::new(ProblemType::new("StoreDamaged", 500), format!("{key} is damaged"));
             let digest = UrgentEvent::claimed_schema(bytes).map_err(|_| damaged())?;
             if let Entry::Vacant(entry) = schemas.entry(digest) {
                 let schema = shared.store.schema(&digest).map_err(unreadable)?;
@@ -307,7 +307,11 @@ fn is_void(roster: &Roster, bytes: &[u8]) -> bool {
 impl Page {
     /// Returns the response: for each event its schema, unless an earlier event has the same one,
     /// and the event.
-    fn response(self, last: Option<UrgentPlace>, roster: &Roster) -> Result<Response<Body>, Refusal> {
+    fn response(
+        self,
+        last: Option<UrgentPlace>,
+        roster: &Roster,
+    ) -> Result<Response<Body>, Refusal> {
         let (mut body, mut schema) = (Vec::new(), None);
         for (_, bytes) in &self.page.events {
             let digest = UrgentEvent::claimed_schema(bytes).ok();
@@ -349,7 +353,8 @@ mod tests {
 
     #[test]
     fn a_query_names_each_parameter_once_and_devices_up_to_the_limit() {
-        let parse = |query: &str| Selection::parse(query, 2).map_err(|error| error.problem().status);
+        let parse =
+            |query: &str| Selection::parse(query, 2).map_err(|error| error.problem().status);
         let all = parse("since=3&device=0123456789abcdef&device=00000000000000ff&wait=60").unwrap();
         assert_eq!((all.since.0, all.devices.len(), all.wait.as_secs()), (3, 2, 60));
         assert_eq!(parse("").unwrap(), Selection::default());

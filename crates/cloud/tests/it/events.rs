@@ -170,9 +170,8 @@ async fn a_client_that_waits_receives_an_event_when_it_is_stored() {
     let mut cloud = Running::start(directory.path(), config).await;
     // Clients that wait do not count as requests in progress.
     let path = paths::events(EpochNumber(0), &[], None, Some(30));
-    let waiting: Vec<_> = (0..2)
-        .map(|_| tokio::spawn(cloud.http.get(cloud.at(&path)).send()))
-        .collect();
+    let waiting: Vec<_> =
+        (0..2).map(|_| tokio::spawn(cloud.http.get(cloud.at(&path)).send())).collect();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let start = Instant::now();
     stored(&cloud, &[event(&motes[0], 0, 7)]).await;

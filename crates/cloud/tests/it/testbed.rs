@@ -150,7 +150,8 @@ impl Mote {
             record,
         };
         let mut buffer = vec![0; record.len() + 512];
-        let signature = key.signature(event.message(key.algorithm(), &mut buffer).unwrap()).unwrap();
+        let signature =
+            key.signature(event.message(key.algorithm(), &mut buffer).unwrap()).unwrap();
         let mut bytes = vec![0; record.len() + 512];
         let mut out = Writer::new(&mut bytes);
         event.encode(&mut out, key.algorithm(), &signature).unwrap();

@@ -233,7 +233,11 @@ impl<K: Signer> DurableMote<K> {
         let (ticket, place) = (*ticket, *place);
         let outcome = match answer {
             EventAnswer::Stored { .. } => {
-                info!(seal = place.index.0, seq = place.seq.0, "the gateway has stored an urgent event");
+                info!(
+                    seal = place.index.0,
+                    seq = place.seq.0,
+                    "the gateway has stored an urgent event"
+                );
                 UrgentOutcome::Stored(place)
             }
             EventAnswer::Refused { is_final: true, name, .. } => {

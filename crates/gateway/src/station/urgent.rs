@@ -74,7 +74,8 @@ impl Station {
 
     /// Queues the event of a journal record, which was verified before it was written.
     pub(super) fn recover_event(&mut self, schema: &[u8], event: &[u8], size: u64) {
-        let (Some(device), Ok(digest)) = (UrgentEvent::claimed_device(event), UrgentEvent::digest(event))
+        let (Some(device), Ok(digest)) =
+            (UrgentEvent::claimed_device(event), UrgentEvent::digest(event))
         else {
             return;
         };

@@ -16,9 +16,7 @@ use moteseal_lanes::{Host, merkle};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::level::lowest;
 use moteseal_seal::tree::{Tree, leaf};
-use moteseal_seal::{
-    Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, UrgentEvent, star,
-};
+use moteseal_seal::{Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, UrgentEvent, star};
 use moteseal_verify::{SchemaEntry, Urgent, write};
 
 use super::coordinator_key;

@@ -46,14 +46,18 @@ pub(super) fn events_are_kept_in_their_order(open: Open<'_>) {
     }
     events.push(twin);
     let store = open("urgent");
-    let page = |after: Option<UrgentPlace>, limits, select: &dyn Fn(DeviceId, EpochNumber) -> bool| {
-        store.urgent(after, limits, select).expect("a page")
-    };
+    let page =
+        |after: Option<UrgentPlace>, limits, select: &dyn Fn(DeviceId, EpochNumber) -> bool| {
+            store.urgent(after, limits, select).expect("a page")
+        };
     let all = page(None, ALL, &everything);
     assert_eq!((found(&all), all.has_more), (keys(&events), false));
-    assert!(all.events.iter().zip(&events).all(|((key, bytes), event)| {
-        *key == event.key() && bytes == event.bytes()
-    }));
+    assert!(
+        all.events
+            .iter()
+            .zip(&events)
+            .all(|((key, bytes), event)| { *key == event.key() && bytes == event.bytes() })
+    );
     let of_second = page(None, ALL, &|device, _| device == second.device());
     assert_eq!((found(&of_second), of_second.last), (keys(&events[1..2]), all.last));
     let late = page(None, ALL, &|_, epoch| epoch.0 > 7);

@@ -51,7 +51,8 @@ pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
     }
     let mut record = Vec::with_capacity(
         13 + encoded_events.len()
-            + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>() + bundles.len(),
+            + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>()
+            + bundles.len(),
     );
     record.push(match (manifests.is_empty(), events.is_empty()) {
         (true, true) => VERSION,

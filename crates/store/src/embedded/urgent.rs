@@ -129,7 +129,8 @@ pub(super) fn page(
         let (number, row) = row?;
         let (key, epoch) = of_order_row(&row.value());
         if select(key.device, epoch) {
-            let value = table.get(key.to_bytes())?.ok_or_else(|| damaged("an urgent event is missing"))?;
+            let value =
+                table.get(key.to_bytes())?.ok_or_else(|| damaged("an urgent event is missing"))?;
             let (stored, signed) = value
                 .value()
                 .split_first_chunk()

@@ -19,12 +19,16 @@ use super::{File, Files};
 use moteseal_fixtures::cbor_tree::{FALSE, NULL, Value, array, bytes, head, int, text};
 use moteseal_fixtures::world::{Epoch, FIXED, GROUP, Pick, schema};
 
+mod events;
+
 const GROUP_SECRET: [u8; 32] = [0x51; 32];
 
 pub fn make(files: &mut Files) {
     files.add(up());
     files.add(down());
     files.add(refusals());
+    files.add(events::up());
+    files.add(events::down());
     files.add(followed());
 }
 

@@ -37,7 +37,8 @@ mod urgent;
                   to whole epochs. --at-most and --sample need closed epochs: an epoch that is not closed yet has no rows.\n\n\
                   No row is written before everything is verified. The newest seal of each device is pinned: a later\n\
                   response that omits or contradicts it is rejected.\n\n\
-                  Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 6 the cloud does not respond."
+                  Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 5 a device signed two urgent events\n\
+                  for one place, or an event that its seal contradicts (--check), 6 the cloud does not respond."
 )]
 pub(crate) struct Arguments {
     /// The names of the devices; default: all devices of the roster
@@ -72,6 +73,9 @@ pub(crate) struct Arguments {
     /// Wait for urgent events and print each of them as it arrives
     #[arg(long, requires = "events")]
     follow: bool,
+    /// Compare each urgent event with the seal that covers its reading
+    #[arg(long, requires = "events", conflicts_with = "follow")]
+    check: bool,
     /// Continue after the urgent events that an earlier command printed
     #[arg(long, value_name = "CURSOR", requires = "events")]
     after: Option<String>,

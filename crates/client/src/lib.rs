@@ -110,4 +110,4 @@ pub use pinned::{PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
 pub use rows::{Rows, Sink};
 pub use session::{PIECE, Session};
-pub use urgent::{UrgentAnswer, UrgentRequest};
+pub use urgent::{UrgentAnswer, UrgentCheck, UrgentRequest};

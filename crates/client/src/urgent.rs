@@ -4,17 +4,20 @@
 //! all events, or that it has returned them without delay: a cloud or a coordinator can withhold
 //! events, or return them late.
 
-use std::collections::{HashSet, VecDeque};
+mod check;
+
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use moteseal_api::{CBOR_SEQ, CURSOR, ErrorKind, paths};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_verify::urgent::{self, Urgent, UrgentStream, UrgentStreamError};
 
 use crate::cloud_roster::CloudRoster;
 use crate::error::Error;
 use crate::get::Client;
+pub use check::UrgentCheck;
 
 /// The maximum length of an answer, in bytes.
 const MOST_BYTES: usize = 16 << 20;
@@ -72,26 +75,44 @@ pub struct UrgentRequest<'a> {
     seen: Seen,
 }
 
+/// The place of a reading: the device, the index of its seal, and the sequence number in the seal.
+pub type ReadingPlace = (DeviceId, SealIndex, Sequence);
+
 /// The events that were returned last.
 #[derive(Debug, Default)]
 struct Seen {
     digests: HashSet<Digest>,
-    order: VecDeque<Digest>,
+    /// The event that was returned first for each place.
+    places: HashMap<ReadingPlace, Digest>,
+    order: VecDeque<(ReadingPlace, Digest)>,
+}
+
+/// How an event relates to those that were returned before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Known,
+    New,
+    /// The device signed another event for the same place.
+    Conflicting,
 }
 
 impl Seen {
-    /// Returns whether an event is new, and remembers it.
-    fn is_new(&mut self, digest: Digest) -> bool {
-        let is_new = self.digests.insert(digest);
-        if is_new {
-            self.order.push_back(digest);
+    /// Returns how an event relates to those before, and remembers it.
+    fn add(&mut self, place: ReadingPlace, digest: Digest) -> Relation {
+        if !self.digests.insert(digest) {
+            return Relation::Known;
         }
+        let is_first = *self.places.entry(place).or_insert(digest) == digest;
+        self.order.push_back((place, digest));
         if self.order.len() > REMEMBERED
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((place, oldest)) = self.order.pop_front()
         {
             self.digests.remove(&oldest);
+            if self.places.get(&place) == Some(&oldest) {
+                self.places.remove(&place);
+            }
         }
-        is_new
+        if is_first { Relation::New } else { Relation::Conflicting }
     }
 }
 
@@ -100,6 +121,9 @@ impl Seen {
 pub struct UrgentAnswer {
     /// The new events, in the order in which the cloud stored them.
     pub events: Vec<Urgent>,
+    /// The places for which the device has signed different events, which are evidence against it. All
+    /// of these events are returned.
+    pub conflicts: Vec<ReadingPlace>,
     /// The number of events that are void, because the roster has ended their key.
     pub void: usize,
     /// Whether the cloud had no further event when it sent the answer.
@@ -184,8 +208,16 @@ impl<'a> UrgentRequest<'a> {
         self.after = cursor.or_else(|| self.after.take());
         let until = self.until;
         events.retain(|event| until.is_none_or(|until| event.epoch() < until));
-        events.retain(|event| self.seen.is_new(event.digest()));
-        Ok(UrgentAnswer { events, void, is_last, cloud_roster })
+        let mut conflicts = Vec::new();
+        events.retain(|event| {
+            let place = (event.device(), event.index(), event.seq());
+            let relation = self.seen.add(place, event.digest());
+            if relation == Relation::Conflicting {
+                conflicts.push(place);
+            }
+            relation != Relation::Known
+        });
+        Ok(UrgentAnswer { events, conflicts, void, is_last, cloud_roster })
     }
 }
 
@@ -208,10 +240,16 @@ mod tests {
             digest.0[..8].copy_from_slice(&(number as u64).to_be_bytes());
             digest
         };
-        assert!((0..=REMEMBERED).all(|number| seen.is_new(digest(number))));
-        assert!(!seen.is_new(digest(REMEMBERED)) && !seen.is_new(digest(1)));
-        assert!(seen.is_new(digest(0)), "the oldest one is forgotten");
-        assert!(seen.order.len() == REMEMBERED && seen.digests.len() == REMEMBERED);
+        let mut add = |number: usize, place: usize| {
+            let place = (DeviceId([1; 8]), SealIndex(0), Sequence(place as u64));
+            seen.add(place, digest(number))
+        };
+        assert!((0..=REMEMBERED).all(|number| add(number, number) == Relation::New));
+        assert_eq!((add(REMEMBERED, REMEMBERED), add(1, 1)), (Relation::Known, Relation::Known));
+        assert_eq!(add(0, 0), Relation::New, "the oldest one is forgotten");
+        assert_eq!(add(REMEMBERED + 7, 5), Relation::Conflicting);
+        assert_eq!((seen.order.len(), seen.digests.len()), (REMEMBERED, REMEMBERED));
+        assert!(seen.places.len() <= REMEMBERED);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use moteseal_api::NamedError as _;
 use moteseal_client::output::{AtomicFile, UrgentText};
-use moteseal_client::{Client, Error, UrgentAnswer, UrgentRequest};
+use moteseal_client::{Client, Error, UrgentAnswer, UrgentCheck, UrgentRequest};
+use moteseal_core::record::DeviceId;
 use moteseal_net::NetError;
 use moteseal_verify::Roster;
 use serde_json::json;
@@ -16,7 +17,7 @@ use super::Arguments;
 use crate::client_error;
 use crate::cloud::runtime;
 use crate::cloud_query::report_newer_roster;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::progress::count;
 use crate::terminal::{Stdout, diagnostic, is_json};
 
@@ -81,7 +82,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Failure::usage("--after: use the cursor that an earlier command printed")
         })?;
     }
-    let mut reading = Reading { roster: &roster, request, text, target, events: 0, void: 0 };
+    let mut reading = Reading {
+        roster: &roster,
+        check: arguments.check.then(|| Client::new(&cloud, &roster)),
+        request,
+        text,
+        target,
+        counts: Counts::default(),
+    };
     runtime()?.block_on(reading.all(arguments))?;
     if arguments.follow {
         runtime()?.block_on(reading.follow())?;
@@ -89,14 +97,30 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     reading.finish()
 }
 
+/// How many events were read, and what was found.
+#[derive(Debug, Default)]
+struct Counts {
+    events: u64,
+    void: u64,
+    /// Events for a place for which the device has signed another event.
+    conflicts: u64,
+    /// Events that their seal confirms.
+    agree: u64,
+    /// Events that their seal contradicts.
+    contradicted: u64,
+    /// Events that were not compared, because the cloud does not have the seal or the reading.
+    open: u64,
+}
+
 /// The events that were read so far.
 struct Reading<'a> {
     roster: &'a Roster,
+    /// The client that compares events with their seals, if they are compared.
+    check: Option<Client<'a>>,
     request: UrgentRequest<'a>,
     text: UrgentText<'a>,
     target: Target,
-    events: u64,
-    void: u64,
+    counts: Counts,
 }
 
 impl Reading<'_> {
@@ -107,7 +131,7 @@ impl Reading<'_> {
                 Err(error) if arguments.follow && is_passing(&error) => return Ok(()),
                 answer => answer.map_err(|error| client_error::failure(self.roster, &error))?,
             };
-            self.take(&answer)?;
+            self.take(&answer).await?;
             if answer.is_last {
                 report_newer_roster(answer.cloud_roster, arguments.cloud_query.roster_path());
                 return Ok(());
@@ -127,7 +151,7 @@ impl Reading<'_> {
                     if std::mem::take(&mut is_down) {
                         diagnostic("the cloud answers again");
                     }
-                    self.take(&answer)?;
+                    self.take(&answer).await?;
                     if answer.events.is_empty() && start.elapsed() < IDLE {
                         sleep(IDLE).await;
                     }
@@ -144,38 +168,80 @@ impl Reading<'_> {
         }
     }
 
-    fn take(&mut self, answer: &UrgentAnswer) -> Result<(), Failure> {
-        self.void += answer.void as u64;
+    async fn take(&mut self, answer: &UrgentAnswer) -> Result<(), Failure> {
+        self.counts.void += answer.void as u64;
         for event in &answer.events {
             let text = self.text.event(event).map_err(client_error::output)?;
             self.target.write(&text)?;
-            self.events += 1;
+            self.counts.events += 1;
+            let Some(client) = self.check else { continue };
+            let checked = client.check_urgent(event).await;
+            match checked.map_err(|error| client_error::failure(self.roster, &error))? {
+                UrgentCheck::Agrees => self.counts.agree += 1,
+                UrgentCheck::NotSealed | UrgentCheck::NotKept => self.counts.open += 1,
+                UrgentCheck::Contradicts => {
+                    self.counts.contradicted += 1;
+                    let (device, index, seq) = (event.device(), event.index(), event.seq());
+                    diagnostic(format_args!(
+                        "{}: Equivocation: the urgent event and the seal differ: reading {seq} of seal {index}",
+                        self.name(device)
+                    ));
+                }
+            }
+        }
+        for (device, index, seq) in &answer.conflicts {
+            self.counts.conflicts += 1;
+            diagnostic(format_args!(
+                "{}: Equivocation: two urgent events for one place: reading {seq} of seal {index}",
+                self.name(*device)
+            ));
         }
         Ok(())
+    }
+
+    fn name(&self, device: DeviceId) -> String {
+        let listed = self.roster.device(device);
+        listed.map_or_else(|| device.to_string(), |device| device.name.clone())
     }
 
     fn finish(self) -> Result<(), Failure> {
         if let Target::File(file) = self.target {
             file.commit().map_err(client_error::output)?;
         }
-        let cursor = self.request.cursor();
+        let (cursor, is_checked) = (self.request.cursor(), self.check.is_some());
+        let Counts { events, void, conflicts, agree, contradicted, open } = self.counts;
         if is_json() {
-            return Stdout::lock().line(json!({
-                "events": self.events,
-                "void": self.void,
+            let mut report = json!({
+                "events": events,
+                "void": void,
+                "conflicts": conflicts,
                 "cursor": cursor,
-            }));
-        }
-        let void = match self.void {
-            0 => String::new(),
-            void => {
-                format!(", {} void because the roster has ended their key", count(void, "event"))
+            });
+            if is_checked {
+                report["check"] =
+                    json!({ "agree": agree, "contradicted": contradicted, "not_compared": open });
             }
-        };
-        let next =
-            cursor.map_or_else(String::new, |cursor| format!("; next time --after {cursor}"));
-        diagnostic(format_args!("{} verified{void}{next}", count(self.events, "urgent event")));
-        Ok(())
+            Stdout::lock().line(report)?;
+        } else {
+            let void = match void {
+                0 => String::new(),
+                void => format!(", {void} void because the roster has ended their key"),
+            };
+            let check = if is_checked {
+                format!(", {agree} agree with their seals, {open} not compared")
+            } else {
+                String::new()
+            };
+            let next =
+                cursor.map_or_else(String::new, |cursor| format!("; next time --after {cursor}"));
+            let events = count(events, "urgent event");
+            diagnostic(format_args!("{events} verified{void}{check}{next}"));
+        }
+        if conflicts + contradicted == 0 {
+            return Ok(());
+        }
+        let what = "a device signed two readings for one place, or somebody else has its key";
+        Err(Failure::new(Exit::Finding, what).with_name("Equivocation"))
     }
 }
 

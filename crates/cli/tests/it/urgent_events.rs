@@ -1,12 +1,20 @@
 //! Urgent events from the device to a waiting client, with real processes: `moteseal device event`,
 //! `device run`, `gateway run`, `cloud run`, `get --events urgent --follow`, and a broker.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use moteseal_core::cbor::Writer;
+use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
+use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::signature::{SecretKey, Signer as _};
+use moteseal_seal::UrgentEvent;
+use moteseal_verify::{Roster, write};
 use serde_json::Value;
 
 use crate::broker::Broker;
@@ -15,6 +23,7 @@ use crate::scene::{Cloud, Run, Scene};
 
 const UNREACHABLE: i32 = 6;
 const USAGE: i32 = 2;
+const FINDING: i32 = 5;
 const LONG: Duration = Duration::from_secs(60);
 /// The number of alarms whose latency is measured. A device may send this many at once.
 const ALARMS: usize = 40;
@@ -32,7 +41,8 @@ impl Site {
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
         std::fs::remove_file(scene.path("roster.cbor")).unwrap();
         let new = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "home"];
-        let budget = ["--epoch", "1h", "--budget", "1000", "--coordinator", "keys/gateway.pub.pem"];
+        let budget =
+            ["--epoch", "24h", "--budget", "1000", "--coordinator", "keys/gateway.pub.pem"];
         let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
         scene.run(&[&new[..], &budget, &devices, &["--out", "roster.cbor"]].concat()).done();
         scene.run(&["key", "link", "--out", "keys/link.key"]).done();
@@ -90,6 +100,52 @@ impl Site {
         let url = format!("http://127.0.0.1:{}", self.port);
         let get = ["get", "--events", "urgent", "--from", &url];
         self.scene.with_roster(&[&get[..], more].concat())
+    }
+
+    /// Returns a stream with an event for another place of the seal of `event`.
+    fn forged(&self, key: &SecretKey, event: &Value, seq: u64) -> Vec<u8> {
+        let operator = std::fs::read(self.scene.path("keys/op.pub.pem")).unwrap();
+        let operator = decode_public_pem(&operator).unwrap();
+        let bytes = std::fs::read(self.scene.path("roster.cbor")).unwrap();
+        let roster = Roster::open(&bytes, &operator).unwrap();
+        let fields =
+            ["temperature:Cel:i16/100", "smoke::u8"].map(|field| Field::parse(field).unwrap());
+        let mut buffer = [0; 256];
+        let schema = Schema::encode(&fields, &mut buffer).unwrap();
+        let event = UrgentEvent {
+            group: roster.group(),
+            roster: roster.digest(),
+            device: roster.id("dev1").unwrap(),
+            index: SealIndex(u32::try_from(event["index"].as_u64().unwrap()).unwrap()),
+            epoch: EpochNumber(event["epoch"].as_u64().unwrap()),
+            seq: Sequence(seq),
+            schema: schema.digest(),
+            record: &[1, 2, 3],
+        };
+        let mut message = [0; 512];
+        let message = event.message(key.algorithm(), &mut message).unwrap();
+        let signature = key.signature(message).unwrap();
+        let mut bytes = [0; 512];
+        let mut out = Writer::new(&mut bytes);
+        event.encode(&mut out, key.algorithm(), &signature).unwrap();
+        let mut stream = Vec::new();
+        write::schema(&mut stream, schema.as_bytes());
+        stream.extend_from_slice(out.written());
+        stream
+    }
+
+    /// Uploads a stream of urgent events.
+    fn put(&self, body: &[u8]) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let head = format!(
+            "PUT /v1/events HTTP/1.1\r\nHost: cloud\r\nConnection: close\r\n\
+             Content-Type: application/cbor-seq\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
 
     /// Returns the stored events as JSON objects. Waits until there are `count`.
@@ -159,7 +215,7 @@ fn values(event: &Value) -> (String, f64, u64) {
 #[test]
 fn an_urgent_event_reaches_a_waiting_client_at_once() {
     let site = Site::new();
-    let (_cloud, gateway) = (site.cloud(), site.gateway());
+    let (cloud, gateway) = (site.cloud(), site.gateway());
     let follower = Follower::start(&site, &[]);
 
     let alone = site.event("dev1", "71.5,1", &["--json"]).done().json();
@@ -205,10 +261,37 @@ fn an_urgent_event_reaches_a_waiting_client_at_once() {
     assert_eq!(site.get(&["dev2", "--format", "csv"]).done().out, "");
     let csv = site.get(&["dev1", "--format", "csv"]).done().out;
     assert!(csv.starts_with("epoch,epoch_start,device,index,seq,temperature,smoke\n"), "{csv}");
+    let check = site.get(&["--check", "--json", "--out", "checked.csv"]).done().json();
+    assert_eq!(check["check"]["not_compared"], 3 + ALARMS, "the epoch has not ended: {check}");
+
+    // When all devices have closed the epoch, its seals are at the cloud. They confirm the events.
+    let mut other = site.device("dev2");
+    other.stdin.take().unwrap().write_all(b"20.75,0\n").unwrap();
+    assert!(other.wait().unwrap().success());
+    let start = Instant::now();
+    let checked = || site.get(&["--check", "--json", "--out", "checked.csv"]).done().json();
+    while checked()["check"]["agree"] != 3 + ALARMS {
+        assert!(start.elapsed() < LONG, "{}\n{}", checked(), gateway.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    // Somebody who has the device's key signs other readings for places that were used: the sealed
+    // reading 2, and the urgent reading 0.
+    let key = std::fs::read(site.scene.path("keys/dev1.key.pem")).unwrap();
+    let key = decode_secret_pem(&key).unwrap();
+    for (seq, found) in
+        [(2, "the urgent event and the seal differ"), (0, "two urgent events for one place")]
+    {
+        site.put(&site.forged(&key, &event, seq));
+        let run = site.get(&["--check", "--format", "csv"]);
+        assert!(run.stderr.contains(found), "{run:?}");
+        assert!(run.failed(FINDING).contains("Equivocation"), "{run:?}");
+    }
+
     let check = ["store", "check", "epochs.redb"];
-    drop(_cloud);
+    drop(cloud);
     let check = site.scene.with_roster(&check).done();
-    assert!(check.out.contains("43 urgent events checked"), "{check:?}");
+    assert!(check.out.contains("45 urgent events checked"), "{check:?}");
 }
 
 /// The gateway acknowledges an event before it is uploaded, and has it after a kill. A client

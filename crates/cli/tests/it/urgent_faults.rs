@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;
-use moteseal_core::link::MAX_FRAME;
+use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{SecretKey, Signer as _};
@@ -13,7 +13,9 @@ use moteseal_device::DurableMote;
 use moteseal_device::durable::{MOST_PENDING, UrgentOutcome, UrgentRefused};
 use moteseal_gateway::Station;
 use moteseal_seal::UrgentEvent;
-use moteseal_seal::wire::{EventAnswer, EventFrame};
+use moteseal_seal::wire::{
+    Acknowledgement, EventAnswer, EventFrame, MAX_EVENT_ANSWER, Refusal, Uplink,
+};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::NextRoster;
 
@@ -181,6 +183,28 @@ fn a_gateway_rejects_events_that_their_device_did_not_sign() {
     let removed = frame(&later, (2, 2), &secret(2), (FIRST, 0), &schema);
     let error = station.receive_event(&removed, EPOCH, Instant::now()).unwrap_err();
     assert_eq!((error.name(), error.is_final()), ("KeyEnded", true));
+}
+
+/// A gateway or a device of an earlier version drops the frames of urgent events, like every frame of
+/// an unknown kind.
+#[test]
+fn an_earlier_version_drops_the_frames_of_urgent_events() {
+    let (roster, folder) = (group::roster(1, 100, 60_000), tempfile::tempdir().unwrap());
+    let schema = schema(&mote(&roster, 0, folder.path(), 8));
+    let (device, event) =
+        (device_id(&roster, 0), frame(&roster, (0, 0), &secret(0), (FIRST, 0), &schema));
+    let key = link_key(&roster, device);
+    assert_eq!(Uplink::open(&event, &key), Err(FrameError::Malformed));
+    let digest = Digest::NULL;
+    let mut out = [0; MAX_EVENT_ANSWER];
+    for answer in [
+        EventAnswer::Stored { digest },
+        EventAnswer::Refused { digest, is_final: true, name: "KeyEnded" },
+    ] {
+        let answer = answer.close(device, &key, &mut out).unwrap();
+        assert_eq!(Acknowledgement::open(answer, device, &key), Err(FrameError::Malformed));
+        assert_eq!(Refusal::open(answer, device, &key), Err(FrameError::Malformed));
+    }
 }
 
 /// A member that floods the gateway with urgent events is refused. Another device is not affected,

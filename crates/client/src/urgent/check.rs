@@ -58,8 +58,15 @@ impl Client<'_> {
             _ => {
                 let until = EpochNumber(event.epoch().0.saturating_add(1));
                 let devices = [event.device()];
-                let rate = self.common_rate(&devices, event.epoch(), Some(until)).await?;
-                self.find(event, Choice::Rate(rate)).await?
+                let kept = async {
+                    let rate = self.common_rate(&devices, event.epoch(), Some(until)).await?;
+                    self.find(event, Choice::Rate(rate)).await
+                };
+                match kept.await {
+                    // The epoch has not ended, or nothing that contains the reading is kept.
+                    Err(error) if is_not_there(&error) => return Ok(UrgentCheck::NotSealed),
+                    found => found?,
+                }
             }
         };
         Ok(match (found.record, found.seals.get(&event.index())) {
@@ -90,6 +97,16 @@ impl Client<'_> {
         let request = self.get().devices([event.device()]).since(event.epoch()).until(until);
         drop(request.choice(choice).run(&mut look).await?);
         Ok(found)
+    }
+}
+
+/// Returns whether an answer was rejected because the cloud does not have all of the epoch yet.
+fn is_not_there(error: &Error) -> bool {
+    match error {
+        Error::Rejected(rejected) => {
+            matches!(rejected.name(), "ManifestMissing" | "TailUnknown" | "RateUnavailable")
+        }
+        error => is_for_another_choice(error),
     }
 }
 

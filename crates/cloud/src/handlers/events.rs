@@ -233,7 +233,11 @@ pub(crate) async fn list(
         changes.mark_unchanged();
         // Only a request that reads the store counts as in progress.
         let (page, roster) = {
-            let _place = request_body::place(&shared, peer)?;
+            let _place = match &waiting {
+                None => Some(request_body::place(&shared, peer)?),
+                // An event wakes many clients at once. They read the store one after the other.
+                Some(_) => shared.requests.wait(peer, 1).await,
+            };
             read(&shared, &selection, after).await?
         };
         let is_over = Instant::now() >= until || shared.stopping.load(Ordering::Relaxed);

@@ -165,7 +165,7 @@ async fn one_device_cannot_fill_the_store() {
 async fn a_client_that_waits_receives_an_event_when_it_is_stored() {
     let (roster, motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
-    let limits = Limits { event_waiters: 4, requests: 2, ..Limits::default() };
+    let limits = Limits { event_waiters: 4, requests: 8, ..Limits::default() };
     let config = Config { limits, ..Config::new(roster.clone()) };
     let mut cloud = Running::start(directory.path(), config).await;
     // Clients that wait do not count as requests in progress.

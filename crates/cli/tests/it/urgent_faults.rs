@@ -8,6 +8,7 @@ use moteseal_core::cbor::Writer;
 use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::Schema;
 use moteseal_core::signature::{SecretKey, Signer as _};
 use moteseal_device::DurableMote;
 use moteseal_device::durable::{MOST_PENDING, UrgentOutcome, UrgentRefused};
@@ -36,7 +37,9 @@ fn record(value: u32) -> [u8; 4] {
 /// answers of the gateway.
 fn deliver(mote: &mut DurableMote<SecretKey>, station: &mut Station) -> Vec<Vec<u8>> {
     let now = EpochNumber(FIRST);
-    let _ = mote.frames(32).unwrap();
+    for frame in mote.frames(32).unwrap() {
+        let _ = station.receive(&frame, now);
+    }
     for frame in mote.urgent_frames(64).unwrap() {
         let _ = station.receive_event(&frame, now, Instant::now());
     }
@@ -44,6 +47,7 @@ fn deliver(mote: &mut DurableMote<SecretKey>, station: &mut Station) -> Vec<Vec<
     for (_, answer) in &answers {
         mote.acknowledged(answer).unwrap().unwrap();
     }
+    mote.sync().unwrap();
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
@@ -63,7 +67,7 @@ fn frame(
         index: SealIndex(0),
         epoch: EpochNumber(epoch),
         seq: Sequence(seq),
-        schema: Digest::of(&[schema]),
+        schema: Schema::decode(schema).unwrap().digest(),
         record: &record,
     };
     let mut buffer = [0; 1024];
@@ -168,7 +172,7 @@ fn a_gateway_rejects_events_that_their_device_did_not_sign() {
         Some(false),
         &frame(&roster, (0, 0), &secret(0), (FIRST + 2, 0), &schema),
     );
-    let other = moteseal_core::schema::Schema::OPAQUE;
+    let other = Schema::OPAQUE;
     let fake = frame(&roster, (0, 0), &secret(0), (FIRST, 0), &schema);
     let key = link_key(&roster, device_id(&roster, 0));
     let event = EventFrame::open(&fake, &key).unwrap().event.to_vec();
@@ -276,10 +280,6 @@ fn a_device_with_an_old_state_signs_no_second_event_for_a_place() {
     begin_session(&mut device, &mut station);
     let (_, used) = device.sense_urgent(EPOCH, &record(1)).unwrap().unwrap();
     deliver(&mut device, &mut station);
-    for frame in device.frames(32).unwrap() {
-        let _ = station.receive(&frame, EPOCH);
-    }
-    station.commit().unwrap();
     drop(device);
 
     let mut device = mote(&roster, 0, copy.path(), 8);

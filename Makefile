@@ -43,7 +43,7 @@ bench: setup-build ## Measure speed against physical limits; fail if a bar is mi
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers
-bench-peers: setup-build ## Compare Moteseal with other systems: trees, one signature per event, private sums, Tessera (peers/; Tessera needs Go)
+bench-peers: setup-build ## Compare Moteseal with other systems: trees, one signature per event, private sums, DTLS handshakes (needs the headers of OpenSSL), Tessera (needs Go)
 	@cd peers && cargo run --release --quiet $(CARGO_FLAGS)
 
 .PHONY: lab

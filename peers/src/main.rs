@@ -2,7 +2,7 @@
 //! the systems alternate, and the results are the median and the quartiles of the repetitions. This
 //! is a separate workspace, so that no other package depends on the peers' dependencies.
 //!
-//!     moteseal-peers [--json] [trees|signing|sums|tessera]...    all of them unless some are named
+//!     moteseal-peers [--json] [trees|signing|sums|dtls|tessera]...    all of them unless some are named
 //!
 //! Exits with 1 if a bar (a limit on a result) is missed. A peer that is not installed is reported
 //! and skipped; Tessera, for example, is written in Go.
@@ -10,6 +10,8 @@
 #[path = "../../crates/bench/src/application.rs"]
 #[allow(dead_code)]
 mod application;
+mod dtls;
+mod handshakes;
 mod in_process;
 #[path = "../../crates/bench/src/load.rs"]
 #[allow(dead_code, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -28,13 +30,14 @@ use std::process::ExitCode;
 use load::Failed;
 use measure::Report;
 
-const USAGE: &str = "usage: moteseal-peers [--json] [trees|signing|sums|tessera]...";
+const USAGE: &str = "usage: moteseal-peers [--json] [trees|signing|sums|dtls|tessera]...";
 /// A suite: its name and its measurement.
 type Suite = fn() -> Result<Outcome, Failed>;
-const SUITES: [(&str, Suite); 4] = [
+const SUITES: [(&str, Suite); 5] = [
     ("trees", || trees::run().map(Outcome::Measured)),
     ("signing", || signing::run().map(Outcome::Measured)),
     ("sums", || sums::run().map(|report| Outcome::Measured(vec![report]))),
+    ("dtls", || dtls::run().map(|report| Outcome::Measured(vec![report]))),
     ("tessera", logs::run),
 ];
 

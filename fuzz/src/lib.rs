@@ -9,6 +9,7 @@
 pub mod address;
 pub mod broadcast;
 pub mod cose;
+pub mod dtls;
 pub mod fixture;
 pub mod keys;
 pub mod link;
@@ -23,10 +24,11 @@ pub mod sums;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("address", address::run, address::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
     ("cose", cose::run, cose::seeds),
+    ("dtls", dtls::run, dtls::seeds),
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),
     ("query", query::run, query::seeds),

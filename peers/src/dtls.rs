@@ -27,7 +27,10 @@ const REPETITIONS: usize = 10;
 pub(crate) fn run() -> Result<Report, Failed> {
     let folder = tempfile::tempdir()?;
     handshakes::issue(folder.path())?;
-    let title = format!("DTLS 1.2 handshakes, both sides, one thread; peer: {}", openssl::version::version());
+    let title = format!(
+        "DTLS 1.2 handshakes, both sides, one thread; peer: {}",
+        openssl::version::version()
+    );
     let mut report = Report::new(title);
     for kind in Kind::ALL {
         let mut ours = Pair::new(kind, folder.path())?;
@@ -46,11 +49,16 @@ pub(crate) fn run() -> Result<Report, Failed> {
             }),
         ];
         let times = interleaved(REPETITIONS, &mut contenders);
-        for (name, at, traffic) in [(kind.name(), 0, our_traffic), ("  OpenSSL", 1, their_traffic)] {
+        for (name, at, traffic) in [(kind.name(), 0, our_traffic), ("  OpenSSL", 1, their_traffic)]
+        {
             report.add_spread(name, times.spread(at), "ns", None);
             #[allow(clippy::cast_precision_loss)]
             report.add(
-                format!("    bytes in {} datagrams, {} records", traffic.datagrams.len(), traffic.records),
+                format!(
+                    "    bytes in {} datagrams, {} records",
+                    traffic.datagrams.len(),
+                    traffic.records
+                ),
                 traffic.bytes() as f64,
                 "B",
                 None,
@@ -145,7 +153,9 @@ impl Openssl {
                 Ok(())
             };
             for context in [&mut server, &mut client] {
-                context.set_cipher_list("ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256")?;
+                context.set_cipher_list(
+                    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256",
+                )?;
                 context.set_ca_file(folder.join("ca.pem"))?;
             }
             use_own(&mut server, "server")?;

@@ -108,9 +108,8 @@ impl Pair {
             let of = |ending: &str| folder.join(format!("{name}.{ending}"));
             Ok(Certificates::load(&of("pem"), &of("key"), authority()?)?)
         };
-        let with_psk = ServerConfig::new().with_psk(move |device| {
-            (*device == DEVICE).then(|| LinkKey::dtls_psk(&secret))
-        });
+        let with_psk = ServerConfig::new()
+            .with_psk(move |device| (*device == DEVICE).then(|| LinkKey::dtls_psk(&secret)));
         let (server, client) = match kind {
             Kind::Psk => {
                 let psk = Psk::new(DEVICE, LinkKey::dtls_psk(&secret));
@@ -146,7 +145,8 @@ impl Pair {
         while !up.is_empty() || !down.is_empty() {
             for datagram in std::mem::take(&mut up) {
                 traffic.add(&datagram);
-                self.server.receive(now, self.from, &datagram, &mut |event| queue(event, &mut down));
+                self.server
+                    .receive(now, self.from, &datagram, &mut |event| queue(event, &mut down));
             }
             for datagram in std::mem::take(&mut down) {
                 traffic.add(&datagram);

@@ -14,6 +14,11 @@ export function linkSecret(groupSecret, group, device) {
   return hmac(groupSecret, "moteseal/1/link", group, device);
 }
 
+/** The pre-shared key of a device's DTLS sessions. */
+export function dtlsPsk(linkSecret) {
+  return hmac(linkSecret, "moteseal/1/dtls");
+}
+
 /** The item of a frame, whose tag is under the key of `direction`. */
 function untag(frame, secret, direction) {
   const item = frame.subarray(0, frame.length - TAG);

@@ -2,7 +2,7 @@
 
 import { audit } from "./audit.mjs";
 import { openAnnouncement, openManifest } from "./coordinator.mjs";
-import { follow, linkSecret, offers, openAcknowledgement, openRefusal, openUp } from "./link.mjs";
+import { dtlsPsk, follow, linkSecret, offers, openAcknowledgement, openRefusal, openUp } from "./link.mjs";
 import { hex, malformed, OPS, rosterOf, shown, toHex } from "./ops.mjs";
 import { optionsOf } from "./ops-stream.mjs";
 
@@ -18,7 +18,10 @@ OPS["coordinator.offers"] = (input) => {
   return offers(input.levels, input.budget, input.steps);
 };
 
-OPS["link.secret"] = (input) => ({ secret: toHex(linkSecret(hex(input.group_secret), hex(input.group), hex(input.device))) });
+OPS["link.secret"] = (input) => {
+  const secret = linkSecret(hex(input.group_secret), hex(input.group), hex(input.device));
+  return { dtls_psk: toHex(dtlsPsk(secret)), secret: toHex(secret) };
+};
 
 OPS["link.follow"] = (input) => ({ heard: follow(input.frames) });
 

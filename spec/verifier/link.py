@@ -15,6 +15,11 @@ def link_secret(group_secret, group, device):
     return hmac256(group_secret, b"moteseal/1/link", group, device)
 
 
+def dtls_psk(secret):
+    """The pre-shared key of a device's DTLS sessions."""
+    return hmac256(secret, b"moteseal/1/dtls")
+
+
 def frame_item(frame, secret, direction):
     """Checks the tag of a frame. Returns its item."""
     if len(frame) < 16 or len(frame) > 65536:

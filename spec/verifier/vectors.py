@@ -29,7 +29,16 @@ from .broadcast import (
 )
 from .encoding import M64, Refused, Skipped, decode, optional, unhex
 from .hashes import be, chacha12_words, device_id, group_id, level_of, levels_of, salt_of, siphash24
-from .link import Followed, frame_down, frame_event, frame_event_answer, frame_refusal, frame_up, link_secret
+from .link import (
+    Followed,
+    dtls_psk,
+    frame_down,
+    frame_event,
+    frame_event_answer,
+    frame_refusal,
+    frame_up,
+    link_secret,
+)
 from .plans import plan_decode
 from .query_vectors import QUERY_OPERATIONS
 from .receivers import addressed_content, check_receipts, receiver_key, receiver_tag
@@ -582,6 +591,10 @@ def evidence_vector(_case, given):
     }
 
 
+def link_secrets(secret):
+    return {"dtls_psk": dtls_psk(secret).hex(), "secret": secret.hex()}
+
+
 OPERATIONS = {
     "cbor.item": lambda _, given: decode(unhex(given["bytes"])) and {} or {},
     "cose.object": cose_object,
@@ -630,9 +643,9 @@ OPERATIONS = {
     "answer.open": answer_vector,
     "proof.open": proof_vector,
     "audit.range": audit_vector,
-    "link.secret": lambda _, given: {
-        "secret": link_secret(unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])).hex()
-    },
+    "link.secret": lambda _, given: link_secrets(
+        link_secret(unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"]))
+    ),
     "link.up": lambda _, given: frame_up(unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"])),
     "link.down": lambda _, given: frame_down(
         unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])

@@ -178,7 +178,7 @@ pub enum DtlsError {
     },
     /// The plaintext is longer than [`MAX_PLAINTEXT`].
     #[error("the message has {length} bytes, but a DTLS record carries at most {MAX_PLAINTEXT}")]
-    MessageTooLong {
+    PlaintextTooLong {
         /// The length in bytes.
         length: usize,
     },
@@ -244,7 +244,7 @@ impl DtlsError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::NoSession { .. } => "NoSession",
-            Self::MessageTooLong { .. } => "MessageTooLong",
+            Self::PlaintextTooLong { .. } => "PlaintextTooLong",
             Self::Closed => "Closed",
             Self::ClosedByPeer => "ClosedByPeer",
             Self::Replaced => "Replaced",
@@ -266,7 +266,7 @@ impl DtlsError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::MessageTooLong { .. } => ErrorKind::Usage,
+            Self::PlaintextTooLong { .. } => ErrorKind::Usage,
             Self::Closed => ErrorKind::Internal,
             _ => ErrorKind::Unreachable,
         }

@@ -33,7 +33,8 @@ pub fn secret(input: &Value) -> Value {
     let device = DeviceId(fixed(input, "device"));
     let secret =
         LinkKey::secret_of(&fixed(input, "group_secret"), GroupId(fixed(input, "group")), device);
-    json!({ "secret": hex::encode(*secret) })
+    let dtls_psk = hex::encode(*LinkKey::dtls_psk(&secret));
+    json!({ "dtls_psk": dtls_psk, "secret": hex::encode(*secret) })
 }
 
 /// Opens a frame of a device, like a coordinator that knows every device of the group.

@@ -77,10 +77,10 @@ impl Client {
     /// Encrypts and sends a plaintext.
     ///
     /// # Errors
-    /// `NoSession`, `MessageTooLong`.
+    /// `NoSession`, `PlaintextTooLong`.
     pub fn send(&mut self, now: Instant, plaintext: &[u8], out: Out<'_>) -> Result<(), DtlsError> {
         if plaintext.len() > MAX_PLAINTEXT {
-            return Err(DtlsError::MessageTooLong { length: plaintext.len() });
+            return Err(DtlsError::PlaintextTooLong { length: plaintext.len() });
         }
         let none = DtlsError::NoSession { peer: self.server };
         let Some(connection) = self.connection.as_mut().filter(|_| self.is_open) else {

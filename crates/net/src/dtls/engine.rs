@@ -122,8 +122,7 @@ impl Connection {
         records: &[Record<'_>],
     ) -> Result<bool, DtlsError> {
         let is_accepted = |record: &&Record<'_>| match record.epoch {
-            // The library delivers unprotected application data. It also queues unprotected
-            // records that it cannot use, until the queue is full and the session ends.
+            // These records cannot belong to the connection's state. The library drops them, too.
             0 if self.is_connected => matches!(record.content, HANDSHAKE | CHANGE_CIPHER_SPEC),
             0 => record.content != APPLICATION_DATA,
             1 => record.content != CHANGE_CIPHER_SPEC,

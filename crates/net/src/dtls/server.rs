@@ -142,7 +142,7 @@ impl Server {
     /// Encrypts and sends a plaintext to a peer with a session.
     ///
     /// # Errors
-    /// `NoSession`, `MessageTooLong`.
+    /// `NoSession`, `PlaintextTooLong`.
     pub fn send(
         &mut self,
         now: Instant,
@@ -151,7 +151,7 @@ impl Server {
         out: Out<'_>,
     ) -> Result<(), DtlsError> {
         if plaintext.len() > MAX_PLAINTEXT {
-            return Err(DtlsError::MessageTooLong { length: plaintext.len() });
+            return Err(DtlsError::PlaintextTooLong { length: plaintext.len() });
         }
         let peer = self.take(to, Phase::Session);
         let mut peer = peer.ok_or(DtlsError::NoSession { peer: to })?;

@@ -32,7 +32,7 @@ fn a_plaintext_that_does_not_fit_into_a_record_is_refused_and_the_session_contin
     let mut world = world();
     let device = world.open(psk_client(DEVICE));
     let long = [0; MAX_PLAINTEXT + 1];
-    let refused = DtlsError::MessageTooLong { length: long.len() };
+    let refused = DtlsError::PlaintextTooLong { length: long.len() };
     let sent = world.at_client(device, |client, now, out| client.send(now, &long, out));
     assert_eq!(sent, Err(refused.clone()));
     let to = device_address(device);

@@ -65,36 +65,80 @@
 //! | [`tesla`] | Perrig et al. 2002 (SPINS), section 5; RFC 4082 | verify a message before its key is disclosed; work without a clock; prove a message to third parties; be relayed or repaired by other nodes |
 //! | [`secp160r1`] | SEC 2 version 1 | provide more than 80 bits of security; **variable time, for comparison only** |
 //!
+//! Signatures and handshakes that the RERUM project measured on motes (deliverable D5.3, 2016):
+//!
+//! | scheme | source | what it cannot do |
+//! |---|---|---|
+//! | [`json_signature`] | D5.3, sections 2.1.4.5 and 2.2 | detect a missing or an old reading; it sends one signature for each reading |
+//! | [`secp192r1`] | SEC 2 version 1, section 2.5.2; RFC 6979 | provide more than 96 bits of security; **variable time, for comparison only** |
+//! | [`dtls_psk`] | D5.3, section 2.5; RFC 6347, RFC 6655 | keep old records secret after the key leaks; continue after a lost or fragmented message |
+//!
+//! Without the feature `std`, the crate has only [`dtls_psk`], which runs on a mote.
+//!
 //! These implementations are for comparison only and are not hardened for use. They contain only
 //! what a comparison needs: there are no seals, chains of seals, rosters or schemas. Signed
 //! messages contain tags that no product accepts.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "std"), no_std)]
 
+#[cfg(feature = "std")]
 pub mod cmt;
+#[cfg(feature = "std")]
 mod concatenate;
+#[cfg(feature = "std")]
 pub mod content_levels;
+pub mod dtls_psk;
+#[cfg(feature = "std")]
 mod epoch_seal;
+#[cfg(feature = "std")]
 pub mod hash_chaining;
+#[cfg(feature = "std")]
 pub mod hmac_broadcast;
+#[cfg(feature = "std")]
+pub mod json_signature;
+#[cfg(feature = "std")]
 pub mod paper_broadcast;
+#[cfg(feature = "std")]
 pub mod paper_seal;
+#[cfg(feature = "std")]
 mod paper_star;
+#[cfg(feature = "std")]
 mod paper_tree;
+#[cfg(feature = "std")]
 pub mod prf;
+#[cfg(feature = "std")]
 mod scheme;
+#[cfg(feature = "std")]
 pub mod secoa;
+#[cfg(feature = "std")]
 pub mod secp160r1;
+#[cfg(feature = "std")]
+pub mod secp192r1;
+#[cfg(feature = "std")]
 pub mod sies_paper;
+#[cfg(feature = "std")]
 mod sign_each;
+#[cfg(feature = "std")]
 pub mod sigs;
+#[cfg(feature = "std")]
 pub mod tesla;
+#[cfg(feature = "std")]
+mod weierstrass;
+#[cfg(feature = "std")]
 mod wire;
 
+#[cfg(feature = "std")]
 pub use concatenate::Concatenate;
+#[cfg(feature = "std")]
 pub use epoch_seal::EpochSeal;
+#[cfg(feature = "std")]
 pub use hash_chaining::{OfflineChain, OnlineChain};
+#[cfg(feature = "std")]
 pub use paper_star::{PaperStar, RunningStar};
+#[cfg(feature = "std")]
 pub use paper_tree::PaperTree;
+#[cfg(feature = "std")]
 pub use scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
+#[cfg(feature = "std")]
 pub use sign_each::SignEach;

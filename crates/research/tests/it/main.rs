@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod broadcast_weaknesses;
+mod dtls_psk;
 mod private_sums;
 mod schemes;
 mod secoa;

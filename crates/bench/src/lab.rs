@@ -1,5 +1,5 @@
-//! `moteseal-bench lab --out DIRECTORY` writes one page for the four papers, `index.html`, with
-//! figures and data next to it.
+//! `moteseal-bench lab --out DIRECTORY` writes one page for the four papers and RERUM's
+//! deliverable D5.3, `index.html`, with figures and data next to it.
 //!
 //! It measures what the lab does not measure: speed, and the schemes that are for comparison only.
 //! It runs the lab's simulations, and passes its measurements to the lab. If recorded data is
@@ -20,7 +20,7 @@ use moteseal_lab::seals::footprint::Footprint;
 
 use crate::seals::{self, Inputs};
 use crate::sums::Readings;
-use crate::{broadcast, configurations, sums};
+use crate::{broadcast, configurations, rerum, sums};
 
 /// The arguments of `moteseal-bench lab`.
 #[derive(Debug, clap::Args)]
@@ -109,6 +109,7 @@ pub(crate) struct Effort {
     seals: seals::Effort,
     /// Whether the times of broadcasts are measured with all repetitions.
     broadcast_times: bool,
+    rerum: rerum::Effort,
 }
 
 impl Effort {
@@ -120,6 +121,7 @@ impl Effort {
         configurations: configurations::Effort::FULL,
         seals: seals::Effort::FULL,
         broadcast_times: true,
+        rerum: rerum::Effort::FULL,
     };
     /// The smallest effort that produces every entry.
     const QUICK: Self = Self {
@@ -129,6 +131,7 @@ impl Effort {
         configurations: configurations::Effort::QUICK,
         seals: seals::Effort::QUICK,
         broadcast_times: false,
+        rerum: rerum::Effort::QUICK,
     };
 }
 
@@ -236,6 +239,8 @@ fn run(
 
     progress("clouds: latency of three configurations");
     let clouds = configurations::entries(&out.join("cloud"), effort.configurations)?;
+    let measured_rerum = rerum::measure(recorded.footprint.clone(), effort.rerum, progress)?;
+    let rerum = report::rerum::write(&measured_rerum, &out.join("rerum")).map_err(message)?;
 
     let mut machine = machine::describe(command, recorded.absent.clone());
     let runs = format!(
@@ -294,6 +299,14 @@ fn run(
              infrastructure (Kinesis, Lambda, DynamoDB) and is not repeated.",
             "cloud",
             clouds,
+        ),
+        part(
+            "Signed readings and DTLS",
+            "The RERUM project, deliverable D5.3 (2016), sections 2.1, 2.2 and 2.5, on RE-Motes with \
+             a Cortex-M3 of 32 MHz: readings in JSON with a signature on P-192 over CoAP, and \
+             handshakes of TinyDTLS. Defects of D5.3 are stated below the entry that they affect.",
+            "rerum",
+            rerum,
         ),
         part(
             "Beyond the papers",
@@ -373,13 +386,13 @@ mod tests {
     use super::expected::{OURS, WITHOUT_NUMBERS, after, fits};
     use super::*;
 
-    /// Every table and figure of the four papers that contains numbers, as a list made from the
-    /// papers by hand.
+    /// Every table and figure of the four papers that contains numbers, and the tables of D5.3 that
+    /// the lab repeats, as a list made from the papers by hand.
     ///
     /// The list omits table III of the sealing paper, tables I and IV of the sums paper, and
     /// figures 1 to 4 (sealing), 1 to 3 (sums), and 1 and 2 (broadcast). They contain notation,
     /// parameters and drawings.
-    const OF_THE_PAPERS: [&str; 34] = [
+    const OF_THE_PAPERS: [&str; 39] = [
         "sealing-table-1",
         "sealing-table-2",
         "sealing-table-4",
@@ -414,6 +427,11 @@ mod tests {
         "broadcast-figure-7",
         "cloud-table-3",
         "cloud-table-4",
+        "rerum-table-7",
+        "rerum-table-9",
+        "rerum-table-19",
+        "rerum-table-23",
+        "rerum-table-25",
     ];
     const BEYOND: [&str; 3] = ["beyond-epoch", "beyond-resolution", "beyond-uplink"];
 

@@ -16,6 +16,7 @@ mod lab;
 mod load;
 mod measure;
 mod mqtt;
+mod rerum;
 mod retrieval;
 mod seals;
 mod service;
@@ -70,7 +71,7 @@ enum Suite {
     Broadcast(broadcast::Arguments),
     /// Write the tables and figures of Papadopoulos et al. on exact private sums
     Sums(sums::Arguments),
-    /// Write every table and figure of the four papers to one page
+    /// Write every table and figure of the four papers and of RERUM D5.3 to one page
     Lab(lab::Arguments),
     /// Run a cloud service for other suites, which start it as a process
     #[command(hide = true)]

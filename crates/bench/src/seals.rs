@@ -28,7 +28,7 @@ use feed::Record;
 use crate::measure::Times;
 
 /// Returns a contender's median, smallest and largest time, which the lab's page shows.
-fn extremes(times: &Times, contender: usize) -> Spread {
+pub(crate) fn extremes(times: &Times, contender: usize) -> Spread {
     let repetitions = times.repetitions(contender).iter().copied();
     let (least, most) =
         (repetitions.clone().fold(f64::INFINITY, f64::min), repetitions.fold(0.0, f64::max));

@@ -1,4 +1,4 @@
-//! Repeats the experiments of three papers on recorded data and in simulation, and compares the
+//! Repeats the experiments of four publications on recorded data and in simulation, and compares the
 //! results with the papers' numbers. The crate is for researchers, and for engineers who choose the
 //! parameters of a deployment.
 //!
@@ -10,6 +10,8 @@
 //!   paper's numbers.
 //! - Authenticated broadcast (Liu et al. 2012): [`broadcast`] contains the testbed, and [`radio`]
 //!   the simulator of its nodes.
+//! - Signed readings and DTLS on motes (RERUM deliverable D5.3, 2016): [`rerum`] contains its numbers
+//!   and the types of our measurements.
 //!
 //! [`figure`] draws figures, and [`report`] writes the pages of results. The crate does not measure
 //! speed; `moteseal-bench` does. No parameter is tuned to match a paper.
@@ -41,6 +43,7 @@ pub mod kept;
 pub mod radio;
 pub mod repair;
 pub mod report;
+pub mod rerum;
 pub mod rivals;
 pub mod sampling;
 pub mod seals;

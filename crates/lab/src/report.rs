@@ -7,6 +7,7 @@ pub mod broadcast;
 mod days;
 mod loads;
 pub mod page;
+pub mod rerum;
 pub mod seals;
 pub mod sums;
 mod text;

@@ -8,6 +8,7 @@
 //! every number must be equal. The results of each program are also compared with the results of
 //! the host.
 
+mod dtls;
 mod figures;
 mod inputs;
 mod page;
@@ -15,6 +16,7 @@ mod program;
 
 use std::path::Path;
 
+use dtls::Recorded;
 use figures::{Figures, Part};
 use inputs::Inputs;
 use program::{Firmware, Program, flash_of};
@@ -120,6 +122,39 @@ fn chain(figures: &mut Figures, run: &Program, name: &str) {
         run.get("messages.10").div_ceil(count),
         None,
     );
+    figures.add(part);
+}
+
+/// Adds the numbers of a client of DTLS: a handshake with a shared key, which is counted, and one with
+/// signatures, which is estimated from the operations on P-256.
+fn dtls(figures: &mut Figures, psk: &Program, agree: &Program, sign: &Program, verify: &Program) {
+    let mut part = Part::new("client of DTLS 1.2, PSK_AES128_CCM_8, without retransmission");
+    part.row("RAM", "bytes", psk.get("state.bytes"), None);
+    part.row("flash", "bytes", psk.flash, None);
+    part.row("stack", "bytes", deepest(psk, &["handshake", "seal"]), None);
+    part.row("a handshake", "instructions", psk.get("handshake"), None);
+    part.row("a record of 46 bytes sent", "instructions", psk.get("seal"), None);
+    part.row("a record of 46 bytes received", "instructions", psk.get("open"), None);
+    figures.add(part);
+
+    let mut part = Part::new("P-256, key agreement");
+    part.row("flash", "bytes", agree.flash, None);
+    part.row("stack", "bytes", deepest(agree, &["key", "agree"]), None);
+    part.row("an ephemeral key", "instructions", agree.get("key"), None);
+    part.row("the shared secret", "instructions", agree.get("agree"), None);
+    figures.add(part);
+
+    let mut part = Part::new("handshake of DTLS 1.2 at a client, ECDHE_ECDSA on P-256, estimated");
+    let exchange = psk.get("handshake") + agree.get("key") + agree.get("agree");
+    let verification = verify.get("key") + verify.get("verify");
+    let signature = sign.get("sign");
+    for (what, instructions) in [
+        ("raw public keys of both sides", exchange + verification + signature),
+        ("the server's certificate", exchange + 2 * verification),
+        ("certificates of both sides", exchange + 2 * verification + signature),
+    ] {
+        part.row(what, "instructions", instructions, None);
+    }
     figures.add(part);
 }
 
@@ -277,12 +312,19 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
     let paper = run("paper_star", &inputs.tree(1024));
     let levels = run("levels", &[]);
 
-    let p256 = Firmware::build(&["esp256"], true, &["p256_sign", "p256_verify"]);
+    let recorded = Recorded::new();
+    let psk = run("dtls_psk", &recorded.input());
+    recorded.check(&psk);
+
+    let p256 = Firmware::build(&["esp256"], true, &["p256_agree", "p256_sign", "p256_verify"]);
     let p256_sign = p256.run("p256_sign", &inputs.sign());
     p256_sign.expect("signature", &inputs.p256_signature());
     signature(&mut figures, &p256_sign, "P-256, signing", "sign");
     let p256_verify = p256.run("p256_verify", &inputs.p256_verify());
     signature(&mut figures, &p256_verify, "P-256, verifying", "verify");
+    let p256_agree = p256.run("p256_agree", &inputs.p256_agree());
+    inputs.check_p256_agree(&p256_agree);
+    dtls(&mut figures, &psk, &p256_agree, &p256_sign, &p256_verify);
 
     let tables =
         Firmware::build(&["ed25519", "ed25519-tables"], true, &["ed25519_sign", "ed25519_verify"]);

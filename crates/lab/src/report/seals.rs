@@ -100,7 +100,7 @@ fn digests(measured: &Measured) -> String {
 }
 
 /// Formats a number with three significant digits.
-fn digits(value: f64) -> String {
+pub(super) fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {
         return if value.is_nan() { "none".to_owned() } else { format!("{value}") };
@@ -114,7 +114,7 @@ fn digits(value: f64) -> String {
 }
 
 /// Formats nanoseconds in a suitable unit.
-fn time(nanoseconds: f64) -> String {
+pub(super) fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         1e9.. => format!("{} s", digits(nanoseconds / 1e9)),
         1e6.. => format!("{} ms", digits(nanoseconds / 1e6)),
@@ -124,7 +124,7 @@ fn time(nanoseconds: f64) -> String {
 }
 
 /// Formats nanoseconds with their spread: `12.3 µs (11.9 to 14.0)`.
-fn spread(value: Spread) -> String {
+pub(super) fn spread(value: Spread) -> String {
     if value.median.is_nan() {
         return "not measured".to_owned();
     }

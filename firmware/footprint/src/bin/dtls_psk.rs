@@ -46,11 +46,11 @@ fn main() -> ! {
     });
     meter.result("record", out.get(..length).unwrap_or_default());
     // A record can be read only once.
-    meter.once(moteseal_footprint::Of::Instructions, "open", &mut || {
-        match client.open(black_box(record), &mut out) {
-            Ok(written) => length = written,
-            Err(_) => failed("open"),
-        }
+    meter.once(moteseal_footprint::Of::Instructions, "open", &mut || match client
+        .open(black_box(record), &mut out)
+    {
+        Ok(written) => length = written,
+        Err(_) => failed("open"),
     });
     meter.result("data", out.get(..length).unwrap_or_default());
     meter.end()

@@ -1,6 +1,7 @@
 //! The input of each program, and its expected results. The host computes the results with the same
 //! crates. The results of RSA and DSA are checked with textbook arithmetic.
 
+use aws_lc_rs::agreement;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain, Window,
@@ -64,10 +65,10 @@ fn bytes(number: &BigUint, size: usize) -> Vec<u8> {
 
 /// A list of items, each preceded by its length (2 bytes, big-endian).
 #[derive(Default)]
-struct List(Vec<u8>);
+pub(crate) struct List(pub(crate) Vec<u8>);
 
 impl List {
-    fn item(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn item(mut self, bytes: &[u8]) -> Self {
         self.0.extend(u16::try_from(bytes.len()).unwrap().to_be_bytes());
         self.0.extend(bytes);
         self
@@ -193,6 +194,27 @@ impl Inputs {
 
     pub(crate) fn p256_verify(&self) -> Vec<u8> {
         self.verify(&self.p256)
+    }
+
+    pub(crate) fn p256_agree(&self) -> Vec<u8> {
+        List::default().item(&SEED).item(&Self::agreement([4; 32]).1).0
+    }
+
+    /// Checks the public key and the shared secret with AWS-LC.
+    pub(crate) fn check_p256_agree(&self, run: &Program) {
+        let (key, public) = Self::agreement(SEED);
+        run.expect("public", &public);
+        let other = Self::agreement([4; 32]).1;
+        let other = agreement::UnparsedPublicKey::new(&agreement::ECDH_P256, other);
+        let shared = agreement::agree(&key, other, "failed", |secret| Ok(secret.to_vec()));
+        run.expect("shared", &shared.unwrap());
+    }
+
+    /// Returns a key of AWS-LC for key agreement, and its public key without compression.
+    fn agreement(seed: [u8; 32]) -> (agreement::PrivateKey, Vec<u8>) {
+        let key = agreement::PrivateKey::from_private_key(&agreement::ECDH_P256, &seed).unwrap();
+        let public = key.compute_public_key().unwrap().as_ref().to_vec();
+        (key, public)
     }
 
     fn source() -> [u8; 64] {

@@ -38,6 +38,12 @@ for an instruction, and more if its flash is slow.
   buffer for the messages of one block, which the caller provides. If it verifies the heads of
   chains itself, it also needs the memory in the section *Receiver of a chain: memory in addition to
   its RAM*.
+- The client of DTLS is `moteseal_research::dtls_psk`, which no product links. It runs against
+  datagrams that a server of the crate dimpl sent to the same client on the host. Its handshake
+  includes the cookie. The product's DTLS runs on hosts only. The section *Handshake of DTLS 1.2 at a
+  client, ECDHE_ECDSA on P-256, estimated* adds operations on P-256 to the handshake with a shared key:
+  an ephemeral key, the shared secret, one verification for each signature of the server and of its
+  certificate, and the client's own signature.
 
 ";
 

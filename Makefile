@@ -47,7 +47,7 @@ bench-peers: setup-build ## Compare Moteseal with other systems: trees, one sign
 	@cd peers && cargo run --release --quiet $(CARGO_FLAGS)
 
 .PHONY: lab
-lab: setup-build ## Compare every table and figure of the four papers with ours, in lab/report/index.html (about 10 minutes; docs/lab.md)
+lab: setup-build ## Compare every table and figure of the four papers and of RERUM D5.3 with ours, in lab/report/index.html (about 10 minutes; docs/lab.md)
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- lab --out lab/report $(LAB_FLAGS)
 
 .PHONY: test

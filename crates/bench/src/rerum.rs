@@ -7,6 +7,7 @@ mod transfer;
 
 use std::hint::black_box;
 
+use bytes::Bytes;
 use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
 use moteseal_lab::rerum::{Measured, Message, Signing};
 use moteseal_lab::seals::footprint::Footprint;
@@ -15,7 +16,7 @@ use moteseal_research::secp192r1;
 
 use crate::measure::{Contender, interleaved};
 use crate::seals::extremes;
-use transfer::transfer;
+use transfer::Link;
 
 /// The amount of measurement.
 #[derive(Clone, Copy, Debug)]
@@ -51,15 +52,11 @@ pub(crate) fn measure(
         ("signed with Ed25519", product(&keys.edwards)?),
         ("signed with P-256", product(&keys.p256)?),
     ];
-    let messages = messages.map(|(name, text)| Message {
-        name,
-        bytes: text.len(),
-        transfer: transfer(text.as_bytes()),
-    });
+    let messages = transfers(messages.into(), effort)?;
     let signing = signing(&keys, effort)?;
     progress("handshakes of DTLS");
     let handshakes = handshakes::measure(effort)?;
-    Ok(Measured { messages: messages.into(), signing, handshakes, footprint })
+    Ok(Measured { messages, signing, handshakes, footprint })
 }
 
 struct Keys {
@@ -95,6 +92,27 @@ fn product(key: &SecretKey) -> Result<String, String> {
         signature
     });
     result.map(|()| message).map_err(|error| format!("cannot sign: {error}"))
+}
+
+/// Transfers each message over CoAP.
+fn transfers(
+    messages: Vec<(&'static str, String)>,
+    effort: Effort,
+) -> Result<Vec<Message>, String> {
+    let mut rows = Vec::new();
+    for (name, text) in messages {
+        let (mut link, text) = (Link::new()?, Bytes::from(text));
+        let transfer = link.transfer(&text)?;
+        let count = effort.count;
+        let fetching = Contender::new(count, || {
+            for _ in 0..count {
+                let _ = black_box(link.transfer(&text));
+            }
+        });
+        let time = extremes(&interleaved(effort.repetitions, &mut [fetching]), 0);
+        rows.push(Message { name, bytes: text.len(), transfer, time });
+    }
+    Ok(rows)
 }
 
 fn signing(keys: &Keys, effort: Effort) -> Result<Vec<Signing>, String> {

@@ -103,6 +103,8 @@ pub struct Transfer {
     pub blocks: usize,
     /// The number of messages, requests and responses.
     pub messages: usize,
+    /// The bytes of all messages, without the headers of IP and UDP.
+    pub wire_bytes: usize,
 }
 
 /// A message with a reading.
@@ -114,6 +116,8 @@ pub struct Message {
     pub bytes: usize,
     /// Its transfer with blocks of 64 bytes.
     pub transfer: Transfer,
+    /// The processor time of the transfer in memory, both ends, in nanoseconds.
+    pub time: Spread,
 }
 
 /// The time of signed readings with one suite.

@@ -1,5 +1,5 @@
-//! Writes the lab's page, `index.html`. For every table and figure of the three papers it shows the
-//! paper's numbers and ours, and explains the differences.
+//! Writes the lab's page, `index.html`. For every table and figure of the publications that the lab
+//! repeats, it shows the publication's numbers and ours, and explains the differences.
 //!
 //! The page contains its style and its figures, and loads nothing from elsewhere. Its links lead to
 //! files in folders next to it. The caller provides the results as [`Entry`]s. This module adds the

@@ -186,6 +186,8 @@ struct MessageRow {
     bytes: usize,
     blocks: usize,
     messages: usize,
+    wire_bytes: usize,
+    time_ns: f64,
     d5_3_bytes: Option<usize>,
     d5_3_blocks: Option<usize>,
     d5_3_messages: Option<usize>,
@@ -202,6 +204,8 @@ fn sizes(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
                 bytes: message.bytes,
                 blocks: message.transfer.blocks,
                 messages: message.transfer.messages,
+                wire_bytes: message.transfer.wire_bytes,
+                time_ns: message.time.median,
                 d5_3_bytes: theirs.map(|row| row.bytes),
                 d5_3_blocks: theirs.map(|row| row.blocks),
                 d5_3_messages: theirs.map(|row| row.messages),
@@ -209,14 +213,23 @@ fn sizes(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         })
         .collect();
     out.rows("messages.csv", &rows)?;
-    let mut table = Table::new(["message", "bytes", "blocks of 64 bytes", "CoAP messages"]);
+    let mut table = Table::new([
+        "message",
+        "bytes",
+        "blocks of 64 bytes",
+        "CoAP messages",
+        "bytes of all CoAP messages",
+        "processor time of both ends",
+    ]);
     let mut ours = Vec::new();
-    for row in &rows {
+    for (row, message) in rows.iter().zip(&measured.messages) {
         table.row([
             row.message.to_owned(),
             row.bytes.to_string(),
             row.blocks.to_string(),
             row.messages.to_string(),
+            row.wire_bytes.to_string(),
+            spread(message.time),
         ]);
         ours.push(format!("{} {} / {} / {}", row.message, row.bytes, row.blocks, row.messages));
     }

@@ -1,5 +1,6 @@
 //! `moteseal cloud`: the untrusted store as a service, and its users.
 
+mod coap;
 mod user;
 
 use std::io::Write as _;
@@ -59,6 +60,16 @@ pub(crate) struct Run {
     /// The address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Also listen for CoAP without DTLS on this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_coap: Option<SocketAddr>,
+    /// Also listen for CoAP with DTLS on this address; needs --link-secret, --tls-cert or both
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_coaps: Option<SocketAddr>,
+    /// The link secret of this cloud (`moteseal key link`), from which the keys of the devices that
+    /// connect over CoAP with DTLS are derived
+    #[arg(long, value_name = "FILE", requires = "listen_coaps")]
+    link_secret: Option<PathBuf>,
     /// Serve HTTPS with this certificate chain (PEM), the server's own certificate first
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -93,6 +104,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let (roster_watch, roster) =
         RosterWatch::open(arguments.roster.clone(), arguments.operator.clone())?;
     log(arguments.log);
+    let coap = coap::listen(&arguments, &roster_watch, &roster)?;
     let client_ca = arguments.tls_client_ca;
     let tls = arguments.tls_cert.zip(arguments.tls_key);
     let tls = tls.map(|(chain, key)| TlsFiles { chain, key, client_ca });
@@ -101,6 +113,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         tls,
         tokens: arguments.tokens,
         users: arguments.users,
+        coap,
         ..Config::new(roster.clone())
     };
     for limit in &arguments.limits {
@@ -149,8 +162,15 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         succession.record()?;
         // A closed stdout does not stop the service.
         let url = cloud.url();
-        let url = if is_json() { serde_json::json!({ "url": url }).to_string() } else { url };
-        let _ = writeln!(std::io::stdout(), "{url}");
+        let coap = cloud.coap_urls();
+        let lines = match is_json() {
+            true if coap.is_empty() => vec![serde_json::json!({ "url": url }).to_string()],
+            true => vec![serde_json::json!({ "url": url, "coap": coap }).to_string()],
+            false => [&[url], coap].concat(),
+        };
+        for line in lines {
+            let _ = writeln!(std::io::stdout(), "{line}");
+        }
         let cloud = cloud.with_rosters(roster_watch.rosters());
         let accept = |roster: &Roster| record_roster(&record, roster);
         tokio::select! {

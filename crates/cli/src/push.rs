@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use moteseal_client::input::LinkSecret;
 use moteseal_device::push::{Conflict, Push};
-use moteseal_net::{Client, Credential, Identity, Login, Options, Token};
+use moteseal_net::{Client, Credential, DeviceKey, Identity, Login, Options, Token};
 use serde_json::json;
 
+use crate::client_error;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bar, bytes, count, thousands};
@@ -27,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Arguments {
     /// A directory of bundles, or a single bundle
     bundles: PathBuf,
-    /// The cloud's address
+    /// The cloud's address: https://.., http://.., coaps://.. or coap://..
     #[arg(long, value_name = "URL")]
     to: String,
     #[command(flatten)]
@@ -52,6 +54,9 @@ pub(crate) struct Access {
     /// The private key of --client-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
+    /// The link secret of a device, with which it authenticates to a cloud at coaps://
+    #[arg(long, value_name = "FILE")]
+    link_secret: Option<PathBuf>,
     /// Certificate authorities (PEM) to trust in addition to the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
@@ -73,10 +78,15 @@ impl Access {
             certificate: certificate.clone(),
             key: key.clone(),
         });
+        let device_key = self.link_secret.as_ref().map(|path| LinkSecret::of_child(path));
+        let device_key = device_key.transpose().map_err(|error| client_error::input(&error))?;
+        let device_key = device_key
+            .map(|(device, secret)| DeviceKey { device: device.0, secret: secret.into_bytes() });
         let options = Options {
             ca: self.ca.clone(),
             credential,
             identity,
+            device_key,
             patience: PATIENCE,
             ..Options::default()
         };

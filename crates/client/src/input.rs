@@ -314,6 +314,30 @@ impl LinkSecret {
         }
     }
 
+    /// Reads the link secret of a child, and the child that its file names.
+    ///
+    /// # Errors
+    /// [`InputError`] if the file cannot be read, contains something else, or does not name a child.
+    pub fn of_child(path: &Path) -> Result<(DeviceId, Self), InputError> {
+        let text = read(path)?;
+        let malformed = || {
+            let what = "this must be the link secret of a device: 64 hexadecimal digits, and then a line `for GROUP/CHILD of SECRET`; derive it with `moteseal key link --device`";
+            InputError::file(what).in_file(path)
+        };
+        let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        let mut bytes = Zeroizing::new([0; 32]);
+        hex::decode_to_slice(lines.next().unwrap_or_default(), &mut *bytes)
+            .map_err(|_| malformed())?;
+        let line = lines.next().and_then(|line| std::str::from_utf8(line).ok());
+        let (whose, parent) = line
+            .and_then(|line| line.strip_prefix("for ")?.split_once(" of "))
+            .ok_or_else(malformed)?;
+        let mut device = [0; 8];
+        let id = whose.split_once('/').map_or("", |(_, id)| id);
+        hex::decode_to_slice(id, &mut device).map_err(|_| malformed())?;
+        Ok((DeviceId(device), Self { bytes, parent: Some(parent.to_owned()) }))
+    }
+
     /// Returns the contents of the file of a secret that was derived for a child.
     #[must_use]
     pub fn derived_file(parent: &Self, roster: &Roster, child: DeviceId) -> Zeroizing<String> {

@@ -22,6 +22,7 @@ use moteseal_verify::Roster;
 use tracing::{error, info};
 use zeroize::Zeroizing;
 
+use crate::coap::SessionDevice;
 use crate::credential_file::{CredentialFile, Unusable};
 use crate::password::{LONGEST, PasswordError, PasswordHash};
 use crate::refusal::{Challenges, Refusal};
@@ -68,6 +69,8 @@ pub(crate) enum Grant {
     Token(Digest, Vec<Arc<Rights>>),
     /// A user.
     User(Arc<str>, Arc<User>),
+    /// The device of a DTLS session, which may upload what it has signed.
+    Device(DeviceId),
 }
 
 /// The credential that a request has.
@@ -144,7 +147,7 @@ impl Grant {
     pub(crate) fn user(&self) -> Option<&str> {
         match self {
             Self::User(name, _) => Some(name),
-            Self::Open | Self::Token(..) => None,
+            Self::Open | Self::Token(..) | Self::Device(_) => None,
         }
     }
 
@@ -153,6 +156,7 @@ impl Grant {
             Self::Open => true,
             Self::Token(_, rights) => rights.iter().any(|rights| permits(rights)),
             Self::User(_, user) => permits(&user.rights),
+            Self::Device(_) => false,
         }
     }
 
@@ -160,7 +164,8 @@ impl Grant {
     pub(crate) fn check_current(&self, shared: &Shared) -> Result<(), Refusal> {
         let access = &shared.access;
         let is_current = match self {
-            Self::Open => true,
+            // The roster decides about a device: its seals are verified with its key.
+            Self::Open | Self::Device(_) => true,
             Self::Token(digest, rights) => {
                 let tokens = access.tokens().map_err(|Unusable| unusable("tokens"))?;
                 tokens.is_some_and(|tokens| {
@@ -181,7 +186,8 @@ impl Grant {
     /// Checks that the credential permits uploads of this device's seals.
     pub(crate) fn check_device(&self, roster: &Roster, device: DeviceId) -> Result<(), Refusal> {
         self.check_group(roster)?;
-        if self.permits(|rights| rights.permits_device(device)) {
+        let is_own = matches!(self, Self::Device(own) if *own == device);
+        if is_own || self.permits(|rights| rights.permits_device(device)) {
             return Ok(());
         }
         let name = roster.name(device).map_or_else(String::new, |name| format!("{name} "));
@@ -208,7 +214,7 @@ impl Grant {
     }
 
     fn check_group(&self, roster: &Roster) -> Result<(), Refusal> {
-        if self.permits(|rights| rights.permits_group(roster.group())) {
+        if matches!(self, Self::Device(_)) || self.permits(|rights| rights.permits_group(roster.group())) {
             return Ok(());
         }
         Err(Refusal::new(
@@ -226,13 +232,20 @@ impl Grant {
 pub(crate) async fn check(
     shared: &Arc<Shared>,
     peer: Peer,
-    client: Option<ClientKey>,
+    (client, session): (Option<ClientKey>, Option<SessionDevice>),
     headers: &HeaderMap,
     scope: Scope,
 ) -> Result<Grant, Refusal> {
     let access = &shared.access;
     if !access.is_required() {
         return Ok(Grant::Open);
+    }
+    if let Some(SessionDevice(device)) = session {
+        if scope == Scope::Write {
+            return Ok(Grant::Device(device));
+        }
+        let detail = "a device may upload what it has signed, and nothing else";
+        return Err(Refusal::new(ProblemType::FORBIDDEN, detail));
     }
     let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let grant = match presented(authorization, client) {

@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+pub mod coap;
 pub mod config;
 mod credential_file;
 mod handlers;

@@ -8,17 +8,19 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::header::{CONNECTION, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, Response};
+use axum::http::{HeaderValue, Method, Response, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use moteseal_api::{JSON, paths};
+use moteseal_core::record::DeviceId;
 use moteseal_service::log_limit::cut;
 use moteseal_service::{ClientKey, Peer, monitor};
 use tracing::{debug, info, warn};
 
 use crate::access::{self, Grant};
+use crate::coap::SessionDevice;
 use crate::handlers::{bundles, events, listings, manifests, query};
 use crate::refusal::{Reason, Refusal};
 use crate::request_body;
@@ -71,10 +73,15 @@ fn takes_own_place(route: &str, method: &Method) -> bool {
     }
 }
 
+/// Returns whether a path is that of the listing of a device's seals.
+fn lists_seals_of(uri: &Uri, device: DeviceId) -> bool {
+    uri.path() == paths::SEALS.replace("{device}", &device.to_string())
+}
+
 async fn gate(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
-    client: Option<Extension<ClientKey>>,
+    (client, session): (Option<Extension<ClientKey>>, Option<Extension<SessionDevice>>),
     matched: Option<MatchedPath>,
     mut request: Request,
     next: Next,
@@ -83,11 +90,17 @@ async fn gate(
     let route = matched.as_ref().map_or("other", MatchedPath::as_str);
     let method = request.method().clone();
     let uri = request.uri().clone();
+    let own = session.as_ref().map(|Extension(SessionDevice(device))| *device);
     let allowed = match scope(route, &method) {
         None => Ok(Grant::Open),
+        // A device may see which of its seals are stored, to continue an upload.
+        Some(Scope::Read) if own.is_some_and(|device| lists_seals_of(&uri, device)) => {
+            Ok(Grant::Open)
+        }
         Some(scope) => {
             let client = client.map(|Extension(client)| client);
-            access::check(&shared, peer, client, request.headers(), scope).await
+            let session = session.map(|Extension(session)| session);
+            access::check(&shared, peer, (client, session), request.headers(), scope).await
         }
     };
     let user = allowed.as_ref().ok().and_then(Grant::user).map(str::to_owned);

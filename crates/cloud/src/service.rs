@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use axum::Router;
 use hyper_util::service::TowerToHyperService;
 use moteseal_api::ErrorKind;
 use moteseal_service::log_limit::log_suppressed;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::access::Access;
+use crate::coap::{CoapError, Sockets};
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::password::PasswordError;
@@ -42,6 +44,9 @@ pub enum StartError {
     /// The cloud cannot use the table of users.
     #[error(transparent)]
     Users(#[from] UsersError),
+    /// The cloud cannot listen for CoAP.
+    #[error(transparent)]
+    Coap(#[from] CoapError),
     /// The system has no random bytes.
     #[error(transparent)]
     Random(#[from] PasswordError),
@@ -55,6 +60,7 @@ impl StartError {
             Self::Listen(error) => error.name(),
             Self::Tokens(_) => "BadFile",
             Self::Users(error) => error.name(),
+            Self::Coap(error) => error.name(),
             Self::Random(error) => error.name(),
         }
     }
@@ -66,6 +72,7 @@ impl StartError {
             Self::Listen(error) => error.kind(),
             Self::Tokens(error) => error.kind(),
             Self::Users(error) => error.kind(),
+            Self::Coap(error) => error.kind(),
             Self::Random(error) => error.kind(),
         }
     }
@@ -76,6 +83,8 @@ moteseal_api::named_error!(StartError);
 /// A cloud that listens on its address but does not serve requests yet.
 pub struct Cloud {
     listener: Listener,
+    sockets: Sockets,
+    router: Router,
     shared: Arc<Shared>,
     rosters: Option<watch::Receiver<Arc<Roster>>>,
 }
@@ -97,7 +106,9 @@ impl Cloud {
         let access = Access::open(config.tokens.as_deref(), config.users.as_deref())?;
         let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
         let shared = Arc::new(Shared::new(config.roster, store, access, config.limits));
-        Ok(Self { listener, shared, rosters: None })
+        let router = router::router(Arc::clone(&shared));
+        let sockets = config.coap.open(&shared, &router)?;
+        Ok(Self { listener, sockets, router, shared, rosters: None })
     }
 
     /// Makes the cloud continue with each later version of the roster that `rosters` has while it
@@ -119,10 +130,16 @@ impl Cloud {
         self.listener.url()
     }
 
+    /// Returns the URLs for clients over CoAP.
+    #[must_use]
+    pub fn coap_urls(&self) -> &[String] {
+        &self.sockets.urls
+    }
+
     /// Serves requests until `stop` completes. Then the cloud accepts no more connections, lets
     /// requests in progress finish within [`Limits::stop_time`], and returns.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
-        let Self { listener, shared, mut rosters } = self;
+        let Self { listener, sockets, router, shared, mut rosters } = self;
         let credentials = shared.access.is_required();
         info!(url = listener.url(), tls = listener.is_tls(), credentials, "serving");
         if credentials && !listener.is_tls() && !listener.address().ip().is_loopback() {
@@ -131,7 +148,10 @@ impl Cloud {
                  --tls-cert, or listen on the loopback interface"
             );
         }
-        let service = TowerToHyperService::new(router::router(Arc::clone(&shared)));
+        for url in &sockets.urls {
+            info!(url, "serving");
+        }
+        let service = TowerToHyperService::new(router);
         let limits = connection_limits(&shared.limits);
         let stop = async {
             stop.await;
@@ -164,6 +184,7 @@ impl Cloud {
             () = listener.serve(service, &limits, Some(&shared.metrics.connections), stop) => {}
             () = upkeep => {}
         }
+        drop(sockets);
         log_suppressed(&shared.log.finish());
         log_suppressed(&shared.findings_log.finish());
     }

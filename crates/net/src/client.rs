@@ -1,4 +1,5 @@
-//! The HTTP client. A [`Client`] sends requests to one cloud, and receives each response in chunks.
+//! The client of a cloud. A [`Client`] sends requests to one cloud over HTTP or CoAP, and receives each
+//! response in chunks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,13 +8,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Method, StatusCode, Url};
+use reqwest::{Method, Url};
 
+use crate::coap::Code;
 use crate::credentials::{Credential, Identity};
 use crate::error::{NetError, innermost};
 #[cfg(feature = "tls")]
 use crate::tls;
 
+mod coap;
+
+pub use coap::DeviceKey;
+
+/// The media type of streams of items.
+const CBOR_SEQ: &str = "application/cbor-seq";
+/// The media type of JSON.
+const JSON: &str = "application/json";
 /// The maximum size of a problem document that is read, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 /// The media type of problems (RFC 9457).
@@ -28,8 +38,10 @@ pub struct Options {
     pub ca: Option<PathBuf>,
     /// The token or the password, for clouds that require one.
     pub credential: Option<Credential>,
-    /// The client certificate, for clouds that require one. It needs `https`.
+    /// The client certificate, for clouds that require one. It needs `https` or `coaps`.
     pub identity: Option<Identity>,
+    /// The key of a device, for `coaps`.
+    pub device_key: Option<DeviceKey>,
     /// The timeout for establishing a connection.
     pub connect_timeout: Duration,
     /// How long the cloud may send no data before the connection counts as broken.
@@ -46,6 +58,7 @@ impl Default for Options {
             ca: None,
             credential: None,
             identity: None,
+            device_key: None,
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             retry: Retry::default(),
@@ -90,28 +103,39 @@ impl Retry {
 /// A client of one cloud. Cloning is cheap, and all clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: reqwest::Client,
-    base: Url,
-    authorization: Option<HeaderValue>,
+    transport: Transport,
     retry: Retry,
     patience: Duration,
     /// Whether the cloud has ever responded. After that, a refused connection is reported at once.
     has_responded: Arc<AtomicBool>,
 }
 
+/// What carries the requests of a client.
+#[derive(Clone, Debug)]
+enum Transport {
+    Http { http: reqwest::Client, base: Url, authorization: Option<HeaderValue> },
+    Coap(Arc<coap::Cloud>),
+}
+
 impl Client {
-    /// Creates a client of the cloud at `base`, for example `http://127.0.0.1:8080` or
-    /// `https://cloud.example/moteseal`.
+    /// Creates a client of the cloud at `base`, for example `http://127.0.0.1:8080`,
+    /// `https://cloud.example/moteseal` or `coaps://cloud.example`.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `BadUser`, or `TokenInClear` or `PasswordInClear` if the credential
     /// would be sent unencrypted to another machine. Nothing is sent yet.
     pub fn new(base: &str, options: &Options) -> Result<Self, NetError> {
+        let has_responded = Arc::new(AtomicBool::new(false));
+        let (retry, patience) = (options.retry, options.patience);
+        if base.starts_with("coap:") || base.starts_with("coaps:") {
+            let transport = Transport::Coap(Arc::new(coap::Cloud::new(base, options)?));
+            return Ok(Self { transport, retry, patience, has_responded });
+        }
         let bad =
             |cause: &str| NetError::BadAddress { url: base.to_owned(), cause: cause.to_owned() };
         let mut url = Url::parse(base).map_err(|error| bad(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return Err(bad("its scheme is neither http nor https"));
+            return Err(bad("its scheme is none of http, https, coap and coaps"));
         }
         if !url.username().is_empty()
             || url.password().is_some()
@@ -137,6 +161,9 @@ impl Client {
         }
         if url.scheme() == "http" && options.identity.is_some() {
             return Err(bad("a client certificate needs https"));
+        }
+        if options.device_key.is_some() {
+            return Err(bad("a device's link secret needs coaps"));
         }
         let authorization = options.credential.as_ref().map(Credential::header).transpose()?;
         #[cfg(not(feature = "tls"))]
@@ -167,15 +194,17 @@ impl Client {
             Some(path) => NetError::BadFile { path: path.clone(), cause: innermost(&error) },
             None => NetError::BadAddress { url: base.to_owned(), cause: innermost(&error) },
         })?;
-        let has_responded = Arc::new(AtomicBool::new(false));
-        let (retry, patience) = (options.retry, options.patience);
-        Ok(Self { http, base: url, authorization, retry, patience, has_responded })
+        let transport = Transport::Http { http, base: url, authorization };
+        Ok(Self { transport, retry, patience, has_responded })
     }
 
     /// Returns the cloud's address.
     #[must_use]
     pub fn base(&self) -> &str {
-        self.base.as_str()
+        match &self.transport {
+            Transport::Http { base, .. } => base.as_str(),
+            Transport::Coap(cloud) => cloud.base(),
+        }
     }
 
     /// Gets a resource. `path` is relative to the cloud's address, for example `v1/devices`. A
@@ -220,54 +249,65 @@ impl Client {
         path: &str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<Response, NetError> {
-        let url = self.base.join(path.trim_start_matches('/'));
-        let url = url.map_err(|error| NetError::BadAddress {
-            url: path.to_owned(),
-            cause: error.to_string(),
-        })?;
         let (mut attempt, start) = (0, Instant::now());
         loop {
-            let mut request = self.http.request(method.clone(), url.clone());
-            request = request
-                .header(ACCEPT, "application/cbor-seq, application/json, application/problem+json");
-            if let Some(authorization) = &self.authorization {
-                request = request.header(AUTHORIZATION, authorization.clone());
-            }
-            if let Some((media_type, body)) = &body {
-                request = request.header(CONTENT_TYPE, *media_type).body(body.clone());
-            }
-            let response = match request.send().await {
-                Err(error)
-                    if is_refused(&error)
-                        && !self.has_responded.load(Ordering::Relaxed)
-                        && start.elapsed() < self.patience =>
-                {
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
+            let response = match &self.transport {
+                Transport::Http { http, base, authorization } => {
+                    let url = base.join(path.trim_start_matches('/'));
+                    let url = url.map_err(|error| NetError::BadAddress {
+                        url: path.to_owned(),
+                        cause: error.to_string(),
+                    })?;
+                    let mut request = http.request(method.clone(), url.clone());
+                    request = request.header(
+                        ACCEPT,
+                        "application/cbor-seq, application/json, application/problem+json",
+                    );
+                    if let Some(authorization) = authorization {
+                        request = request.header(AUTHORIZATION, authorization.clone());
+                    }
+                    if let Some((media_type, body)) = &body {
+                        request = request.header(CONTENT_TYPE, *media_type).body(body.clone());
+                    }
+                    match request.send().await {
+                        Err(error)
+                            if is_refused(&error)
+                                && !self.has_responded.load(Ordering::Relaxed)
+                                && start.elapsed() < self.patience =>
+                        {
+                            tokio::time::sleep(PAUSE).await;
+                            continue;
+                        }
+                        sent => Response::of_http(sent.map_err(|error| NetError::Unreachable {
+                            url: url.to_string(),
+                            cause: unreached(&url, &error),
+                        })?),
+                    }
                 }
-                sent => sent.map_err(|error| NetError::Unreachable {
-                    url: url.to_string(),
-                    cause: unreached(&url, &error),
-                })?,
+                Transport::Coap(cloud) => {
+                    let code = match method {
+                        Method::PUT => Code::PUT,
+                        Method::POST => Code::POST,
+                        _ => Code::GET,
+                    };
+                    let response = cloud.send(code, path, body.clone()).await?;
+                    Response::of_coap(cloud.url(path), response)
+                }
             };
             attempt += 1;
             self.has_responded.store(true, Ordering::Relaxed);
-            let status = response.status();
-            if status.is_success() {
-                return Ok(Response { url, response });
+            let status = response.status;
+            if (200..300).contains(&status) {
+                return Ok(response);
             }
-            let requested = retry_after(&response);
-            if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-                return Err(refusal(Response { url, response }).await);
+            if !matches!(status, 429 | 503) {
+                return Err(refusal(response).await);
             }
             if attempt >= self.retry.attempts {
-                return Err(NetError::Busy {
-                    url: url.to_string(),
-                    status: status.as_u16(),
-                    attempts: attempt,
-                });
+                return Err(NetError::Busy { url: response.url, status, attempts: attempt });
             }
-            tokio::time::sleep(self.retry.wait(attempt, requested, spread())).await;
+            let wait = self.retry.wait(attempt, response.retry_after, spread());
+            tokio::time::sleep(wait).await;
         }
     }
 }
@@ -275,34 +315,75 @@ impl Client {
 /// A response whose body may still be arriving.
 #[derive(Debug)]
 pub struct Response {
-    url: Url,
-    response: reqwest::Response,
+    url: String,
+    status: u16,
+    retry_after: Option<Duration>,
+    body: Body,
+}
+
+/// The body of a response.
+#[derive(Debug)]
+enum Body {
+    /// The rest of the body is arriving.
+    Http(reqwest::Response),
+    /// The whole body, until it is taken.
+    Whole { media_type: &'static str, bytes: Option<Bytes> },
 }
 
 impl Response {
+    fn of_http(response: reqwest::Response) -> Self {
+        Self {
+            url: response.url().to_string(),
+            status: response.status().as_u16(),
+            retry_after: retry_after(&response),
+            body: Body::Http(response),
+        }
+    }
+
+    /// An error over CoAP has its problem document as JSON.
+    fn of_coap(url: String, response: crate::coap::Response) -> Self {
+        let status = coap::status(response.code);
+        let media_type = match coap::media_type(response.format) {
+            JSON if status >= 400 => PROBLEM_TYPE,
+            media_type => media_type,
+        };
+        Self {
+            url,
+            status,
+            retry_after: response.max_age.map(|age| Duration::from_secs(age.into())),
+            body: Body::Whole { media_type, bytes: Some(response.body) },
+        }
+    }
+
     /// Returns the address that responded.
     #[must_use]
     pub fn url(&self) -> &str {
-        self.url.as_str()
+        &self.url
     }
 
     /// Returns the response's media type without parameters. Returns an empty text if there is
     /// none.
     #[must_use]
     pub fn media_type(&self) -> &str {
-        let header = self
-            .response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
+        let header = match &self.body {
+            Body::Whole { media_type, .. } => media_type,
+            Body::Http(response) => response
+                .headers()
+                .get(CONTENT_TYPE)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default(),
+        };
         header.split(';').next().unwrap_or_default().trim()
     }
 
-    /// Returns the value of a header, if the response has it and it is text.
+    /// Returns the value of a header, if the response has it and it is text. Responses over CoAP have
+    /// none.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.response.headers().get(name)?.to_str().ok()
+        match &self.body {
+            Body::Http(response) => response.headers().get(name)?.to_str().ok(),
+            Body::Whole { .. } => None,
+        }
     }
 
     /// Checks that the response has this media type.
@@ -314,7 +395,7 @@ impl Response {
             return Ok(self);
         }
         let cause = format!("the response is {:?} instead of {media_type}", self.media_type());
-        Err(NetError::NotACloud { url: self.url.to_string(), cause })
+        Err(NetError::NotACloud { url: self.url, cause })
     }
 
     /// Returns the next bytes of the body, or `None` at its end.
@@ -322,11 +403,16 @@ impl Response {
     /// # Errors
     /// `Interrupted` if the connection broke.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, NetError> {
-        let chunk = self.response.chunk().await;
-        chunk.map_err(|error| NetError::Interrupted {
-            url: self.url.to_string(),
-            cause: cause_of(&error),
-        })
+        match &mut self.body {
+            Body::Whole { bytes, .. } => Ok(bytes.take()),
+            Body::Http(response) => {
+                let chunk = response.chunk().await;
+                chunk.map_err(|error| NetError::Interrupted {
+                    url: self.url.clone(),
+                    cause: cause_of(&error),
+                })
+            }
+        }
     }
 
     /// Returns the whole body, which may have at most `limit` bytes.
@@ -349,7 +435,7 @@ impl Response {
 /// Converts a response with an error status to an error. Uses the problem document (RFC 9457) in
 /// the body, if there is one.
 async fn refusal(answer: Response) -> NetError {
-    let (url, status) = (answer.url.to_string(), answer.response.status());
+    let (url, status) = (answer.url.clone(), answer.status);
     let is_problem = answer.media_type() == PROBLEM_TYPE;
     let body = answer.bytes(MAX_PROBLEM).await.unwrap_or_default();
     let problem =
@@ -361,9 +447,9 @@ async fn refusal(answer: Response) -> NetError {
     match (name, text("detail").or_else(|| text("title"))) {
         (Some(name), detail) => {
             let detail = one_line(detail.unwrap_or("the cloud gave no detail"));
-            NetError::Refused { url, status: status.as_u16(), name: name.to_owned(), detail }
+            NetError::Refused { url, status, name: name.to_owned(), detail }
         }
-        (None, _) if status == StatusCode::UNAUTHORIZED => NetError::Refused {
+        (None, _) if status == 401 => NetError::Refused {
             url,
             status: 401,
             name: "Unauthorized".to_owned(),
@@ -372,10 +458,7 @@ async fn refusal(answer: Response) -> NetError {
                     .to_owned(),
         },
         (None, _) => {
-            let cause = format!(
-                "the response has status {} and no known problem document",
-                status.as_u16()
-            );
+            let cause = format!("the response has status {status} and no known problem document");
             NetError::NotACloud { url, cause }
         }
     }

@@ -43,9 +43,9 @@ pub mod any;
 pub mod broadcast;
 mod client;
 pub mod coap;
+mod credentials;
 #[cfg(feature = "tls")]
 pub mod dtls;
-mod credentials;
 mod error;
 mod fair;
 mod file;
@@ -58,7 +58,7 @@ mod tls;
 
 pub use any::{AnyChild, AnyParent, ParentAddress};
 pub use broadcast::{Broadcast, BroadcastLink};
-pub use client::{Client, Options, Response, Retry};
+pub use client::{Client, DeviceKey, Options, Response, Retry};
 pub use credentials::{Credential, Identity, Login, Password, Token};
 pub use error::NetError;
 pub use link::{ChildLink, Down, LinkError, ParentLink, Up};

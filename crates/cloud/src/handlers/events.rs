@@ -33,6 +33,7 @@ use moteseal_verify::{Roster, write};
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::access::Grant;
 use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
@@ -58,14 +59,16 @@ const _: () = assert!(INLINE_BYTES <= INLINE, "short uploads are verified inline
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
+    Extension(grant): Extension<Grant>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
-    acknowledge(&shared, receive(&shared, peer, request).await)
+    acknowledge(&shared, receive(&shared, peer, &grant, request).await)
 }
 
 async fn receive(
     shared: &Arc<Shared>,
     peer: Peer,
+    grant: &Grant,
     request: Request,
 ) -> Result<EventReceipt, Refusal> {
     let (head, body) = request.into_parts();
@@ -88,6 +91,9 @@ async fn receive(
     if events.is_empty() {
         return Ok(EventReceipt::default());
     }
+    grant.check_current(shared)?;
+    let roster = shared.roster();
+    events.iter().try_for_each(|event| grant.check_device(&roster, event.key().device))?;
     let receipt = stored(shared, |reply| shared.store.submit_urgent(events, reply)).await?;
     shared.metrics.upload_bytes.increment(bytes);
     shared.metrics.urgent_stored.increment(receipt.stored);

@@ -1,0 +1,55 @@
+//! How `moteseal cloud run` listens for CoAP.
+
+use std::time::{Instant, SystemTime};
+
+use moteseal_cloud::coap::Listen;
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::DeviceId;
+use moteseal_core::roster::Directory as _;
+use moteseal_net::coap::Security;
+use moteseal_net::dtls;
+use moteseal_verify::Roster;
+use zeroize::Zeroizing;
+
+use super::Run;
+use crate::failure::Failure;
+use crate::files;
+use crate::roster_watch::RosterWatch;
+
+/// Returns where the cloud listens for CoAP. Nothing is opened yet.
+pub(super) fn listen(
+    arguments: &Run,
+    roster_watch: &RosterWatch,
+    roster: &Roster,
+) -> Result<Listen, Failure> {
+    let coap = arguments.listen_coap;
+    let Some(address) = arguments.listen_coaps else { return Ok(Listen { coap, coaps: None }) };
+    let certificate = arguments.tls_cert.as_ref().zip(arguments.tls_key.as_ref());
+    if arguments.link_secret.is_none() && certificate.is_none() {
+        return Err(Failure::usage(
+            "--listen-coaps needs the keys of the devices (--link-secret), a certificate (--tls-cert, --tls-key), or both",
+        ));
+    }
+    let mut config = dtls::ServerConfig::new();
+    if let Some(path) = &arguments.link_secret {
+        let secret: Zeroizing<[u8; 32]> = files::link_secret(path, roster, None)?.into_bytes();
+        let (group, rosters) = (roster.group(), roster_watch.rosters());
+        config = config.with_psk(move |device| {
+            let device = DeviceId(*device);
+            let key = LinkKey::dtls_psk(&LinkKey::secret_of(&secret, group, device));
+            rosters.borrow().name(device).is_some().then_some(key)
+        });
+    }
+    if let Some((certificate, key)) = certificate {
+        // Without an authority for clients, none is asked for a certificate.
+        let ca = arguments.tls_client_ca.as_ref();
+        let authority = dtls::Authority::load(ca.unwrap_or(certificate), SystemTime::now)?;
+        let certificates = dtls::Certificates::load(certificate, key, authority)?;
+        config = config.with_certificates(certificates);
+        if ca.is_none() {
+            config = config.accept_anonymous();
+        }
+    }
+    let server = dtls::Server::new(config, dtls::Limits::default(), Instant::now())?;
+    Ok(Listen { coap, coaps: Some((address, Security::Server(Box::new(server)))) })
+}

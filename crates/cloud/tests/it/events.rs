@@ -184,7 +184,7 @@ async fn a_client_that_waits_receives_an_event_when_it_is_stored() {
 
     let (_, cursor) = listed(&cloud, &roster, None, None).await;
     let start = Instant::now();
-    assert_eq!(listed(&cloud, &roster, cursor.as_deref(), Some(1)).await.0, []);
+    assert!(listed(&cloud, &roster, cursor.as_deref(), Some(1)).await.0.is_empty());
     assert!(start.elapsed() >= Duration::from_millis(900), "the time is over");
 
     // The number of clients that wait is limited.

@@ -62,13 +62,13 @@ pub(crate) async fn put(
     Extension(grant): Extension<Grant>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
-    acknowledge(&shared, receive(&shared, peer, &grant, request).await)
+    acknowledge(&shared, receive(&shared, peer, grant, request).await)
 }
 
 async fn receive(
     shared: &Arc<Shared>,
     peer: Peer,
-    grant: &Grant,
+    grant: Grant,
     request: Request,
 ) -> Result<EventReceipt, Refusal> {
     let (head, body) = request.into_parts();
@@ -76,24 +76,22 @@ async fn receive(
     let (body, room) =
         request_body::read(shared, peer, (&head.headers, body), CBOR_SEQ, most).await?;
     let _place = request_body::place(shared, peer)?;
+    grant.check_current(shared)?;
     // The upload needs memory for two copies in addition to the body: one that is verified and one
     // for the store.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
     let (events, _room) = if body.len() <= INLINE_BYTES {
-        (verify(shared, &body, &mut || ())?, (room, more))
+        (verify(shared, &grant, &body, &mut || ())?, (room, more))
     } else {
         let work = move |shared: &Shared, turn: &Turn| {
-            Ok((verify(shared, &body, &mut || turn.pause())?, (room, more)))
+            Ok((verify(shared, &grant, &body, &mut || turn.pause())?, (room, more)))
         };
         on_verifier(shared, peer, work).await?
     };
     if events.is_empty() {
         return Ok(EventReceipt::default());
     }
-    grant.check_current(shared)?;
-    let roster = shared.roster();
-    events.iter().try_for_each(|event| grant.check_device(&roster, event.key().device))?;
     let receipt = stored(shared, |reply| shared.store.submit_urgent(events, reply)).await?;
     shared.metrics.upload_bytes.increment(bytes);
     shared.metrics.urgent_stored.increment(receipt.stored);
@@ -119,9 +117,11 @@ async fn receive(
     })
 }
 
-/// Verifies the events of a body, and checks that their devices stay within their limit.
+/// Verifies the events of a body, and checks that the credential permits them and that their devices
+/// stay within their limit.
 fn verify(
     shared: &Shared,
+    grant: &Grant,
     body: &[u8],
     pause: &mut dyn FnMut(),
 ) -> Result<Vec<StoredUrgent>, Refusal> {
@@ -133,6 +133,8 @@ fn verify(
         *bytes.entry(event.key().device).or_default() += event.counted_bytes();
     }
     for (device, more) in bytes {
+        let place = || Place { device: Some(device.to_string()), ..Place::default() };
+        grant.check_device(&roster, device).map_err(|refusal| refusal.at(place()))?;
         let used = shared.store.urgent_bytes(device).map_err(unreadable)?;
         // An upload that is repeated must succeed, so a device may exceed its limit by one upload.
         if used >= shared.limits.event_bytes {
@@ -141,8 +143,7 @@ fn verify(
                 "device {device} has stored {used} bytes of urgent events, and {more} more exceed \
                  its limit of {most}; raise the limit event_bytes of the service"
             );
-            let place = Place { device: Some(device.to_string()), ..Place::default() };
-            return Err(Problem::new(ProblemType::EVENT_QUOTA, detail).at(place).into());
+            return Err(Problem::new(ProblemType::EVENT_QUOTA, detail).at(place()).into());
         }
     }
     Ok(events)
@@ -227,6 +228,7 @@ fn cursor(place: UrgentPlace) -> String {
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
+    Extension(grant): Extension<Grant>,
     RawQuery(query): RawQuery,
 ) -> Result<Response<Body>, Refusal> {
     let query = query.unwrap_or_default();
@@ -246,6 +248,8 @@ pub(crate) async fn list(
             };
             read(&shared, &selection, after).await?
         };
+        // The credential may have been revoked while the client waited.
+        grant.check_current(&shared)?;
         let is_over = Instant::now() >= until || shared.stopping.load(Ordering::Relaxed);
         if !page.page.events.is_empty() || page.page.has_more || is_over {
             let last = page.page.last.or(after);

@@ -11,14 +11,14 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_verify::{Roster, urgent, write};
 
 /// Returns a stream with the schema and these events.
-fn stream(events: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn stream(events: &[Vec<u8>]) -> Vec<u8> {
     let mut stream = Vec::new();
     write::schema(&mut stream, &schema());
     stream.extend(events.concat());
     stream
 }
 
-fn event(mote: &Mote, seq: u64, value: u32) -> Vec<u8> {
+pub(crate) fn event(mote: &Mote, seq: u64, value: u32) -> Vec<u8> {
     mote.urgent((0, 3, seq), &value.to_be_bytes(), None)
 }
 

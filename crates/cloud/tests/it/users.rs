@@ -19,6 +19,7 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::events;
 use crate::testbed::{Mote, Running, budgeted, coordinator, group, manifest, open_store, problem};
 
 const PASSWORD: &str = "correct horse battery";
@@ -308,6 +309,13 @@ async fn a_bound_credential_uploads_only_its_devices_and_the_rest_is_not_stored(
         assert!(other.detail.contains("group home"), "{}", other.detail);
         assert_eq!(put(paths::BUNDLES, as_user, "a", of_a).await.status(), 200);
         assert_eq!(put(paths::BUNDLES, as_user, "group", of_b).await.status(), 200);
+        let alarm = |mote: &Mote| events::stream(&[events::event(mote, epoch, 7)]);
+        let refused = problem(put(paths::EVENTS, as_user, "a", alarm(&motes[1])).await).await;
+        assert_eq!(refused.name(), "Forbidden");
+        assert_eq!(refused.place.unwrap().device, Some(b.to_string()));
+        for (name, mote) in [("a", &motes[0]), ("group", &motes[1])] {
+            assert_eq!(put(paths::EVENTS, as_user, name, alarm(mote)).await.status(), 200);
+        }
         let listed = manifest(&roster, &coordinator(), epoch, 0, &[]);
         for name in ["a", "other"] {
             let refused = put(paths::MANIFESTS, as_user, name, listed.clone()).await;

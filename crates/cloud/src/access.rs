@@ -183,7 +183,7 @@ impl Grant {
         ))
     }
 
-    /// Checks that the credential permits uploads of this device's seals.
+    /// Checks that the credential permits uploads of this device's seals and urgent events.
     pub(crate) fn check_device(&self, roster: &Roster, device: DeviceId) -> Result<(), Refusal> {
         self.check_group(roster)?;
         let is_own = matches!(self, Self::Device(own) if *own == device);
@@ -194,7 +194,7 @@ impl Grant {
         Err(Refusal::new(
             ProblemType::FORBIDDEN,
             format!(
-                "this credential may not upload seals of the device {name}({device}); nothing of the \
+                "this credential may not upload data of the device {name}({device}); nothing of the \
                  upload was stored; use a credential of that device or of the group"
             ),
         ))

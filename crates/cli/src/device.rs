@@ -143,7 +143,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Event(arguments) => event::run(arguments, |config, single| {
             let config = config.to_owned();
             let (speed, check, log) = (Speed(None), false, Log::Text);
-            work(&Run { config, speed, to: None, check, log }, Some(single))
+            let to = single.to.clone();
+            work(&Run { config, speed, to, check, log }, Some(single))
         }),
         Command::Provision(arguments) => provision::provision(arguments),
     }

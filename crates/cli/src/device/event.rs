@@ -52,6 +52,10 @@ pub(crate) struct Event {
     /// The device's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// The address of the gateway or broker, instead of `url` in the table [link]; only if no other
+    /// process runs the device
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
     /// How long to wait until the gateway has stored the event
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::duration)]
     wait: u64,
@@ -61,6 +65,7 @@ pub(crate) struct Event {
 #[derive(Clone, Debug)]
 pub(super) struct Single {
     pub(super) values: String,
+    pub(super) to: Option<String>,
     pub(super) wait: Duration,
 }
 
@@ -77,7 +82,8 @@ pub(super) fn run(
         if let Some(outcome) = passed {
             return outcome?.report(&config.device, wait);
         }
-        let single = Single { values: arguments.values.clone(), wait };
+        let (values, to) = (arguments.values.clone(), arguments.to.clone());
+        let single = Single { values, to, wait };
         match record(&arguments.config, single) {
             // Another process has just opened the state: it takes readings, or ends soon.
             Err(failure)

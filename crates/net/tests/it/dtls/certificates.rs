@@ -68,7 +68,7 @@ impl Pki {
     }
 
     /// Issues and loads a certificate of a client.
-    fn client(&self, edit: impl FnOnce(&mut CertificateParams)) -> Certificates {
+    pub(super) fn client(&self, edit: impl FnOnce(&mut CertificateParams)) -> Certificates {
         self.issue("client", &PKCS_ECDSA_P256_SHA256, |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             params.subject_alt_names = vec![SanType::URI(URI.try_into().unwrap())];
@@ -87,12 +87,13 @@ impl Pki {
         self.load("server")
     }
 
-    fn config(&self) -> ServerConfig {
+    /// A server that accepts certificates and keys.
+    pub(super) fn config(&self) -> ServerConfig {
         psk_config().with_certificates(self.server(|_| {}))
     }
 }
 
-fn mutual(certificates: Certificates) -> ClientConfig {
+pub(super) fn mutual(certificates: Certificates) -> ClientConfig {
     ClientConfig::certificates(certificates, SERVER).unwrap()
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use moteseal_net::dtls::{DtlsError, Identity, Limits};
 
+use super::certificates::{Pki, mutual};
 use super::world::{
     DEVICE, Faults, Seen, Way, World, data, device_address, psk_client, psk_config,
 };
@@ -45,11 +46,17 @@ fn a_handshake_without_answers_ends_with_a_timeout_on_both_sides() {
 #[test]
 fn a_thousand_lossy_handshakes_complete_and_no_plaintext_arrives_twice() {
     let mut retries = 0;
+    let pki = Pki::new();
     for seed in 0..1000 {
+        let has_certificate = seed % 10 == 0;
         let faults = Faults { loss: seed % 31, duplication: seed % 29, reordering: seed % 37 };
-        let world = World::new(psk_config(), Limits::default());
-        let mut world = world.with_faults(faults, seed);
-        let device = world.add(psk_client(DEVICE));
+        let config = if has_certificate { pki.config() } else { psk_config() };
+        let mut world = World::new(config, Limits::default()).with_faults(faults, seed);
+        let device = world.add(if has_certificate {
+            mutual(pki.client(|_| {}))
+        } else {
+            psk_client(DEVICE)
+        });
         let start = world.now;
         while world.devices[device].client.session().is_none() {
             world.run_for(Duration::from_secs(1));

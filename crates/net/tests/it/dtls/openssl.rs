@@ -253,3 +253,33 @@ fn s_server_accepts_sessions_with_a_key_and_with_certificates() {
         ask(config, ([127, 0, 0, 1], port).into(), &mut server);
     }
 }
+
+/// The clients of libcoap with OpenSSL and with GnuTLS.
+const LIBCOAP: [&str; 2] = ["coap-client-openssl", "coap-client-gnutls"];
+
+#[test]
+fn the_clients_of_libcoap_open_sessions_with_a_key() {
+    const KEY: &[u8; 32] = b"a pre-shared key of 32 letters!!";
+    for program in LIBCOAP {
+        let socket = socket();
+        let url = format!("coaps://{}/reading", socket.local_addr().unwrap());
+        let key = std::str::from_utf8(KEY).unwrap();
+        let client = Command::new(program)
+            .args(["-B", "5", "-u", IDENTITY, "-k", key, &url])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(mut client) = client else {
+            eprintln!("SKIPPED {program}: install libcoap3-bin");
+            continue;
+        };
+        let config = ServerConfig::new()
+            .with_psk(|device| (*device == DEVICE).then(|| zeroize::Zeroizing::new(*KEY)));
+        let (identity, request) = serve(config, &socket);
+        let _ = client.kill();
+        let _ = client.wait();
+        assert_eq!(identity, Identity::Device(DEVICE), "{program}");
+        // CoAP version 1, confirmable GET.
+        assert_eq!((request[0] >> 4, request[1]), (4, 1), "{program}");
+    }
+}

@@ -277,3 +277,36 @@ fn files_that_do_not_fit_are_refused_by_name() {
     assert!(missing.starts_with("absent.pem: "), "{missing}");
     assert!(format!("{:?}", pki.load("server")).contains("secret"));
 }
+
+/// The numbers of datagrams, records and bytes of a handshake.
+fn costs(config: ServerConfig, client: ClientConfig) -> (usize, usize, usize) {
+    let mut world = World::new(config, Limits::default());
+    world.open(client);
+    let records = |datagram: &[u8]| {
+        let (mut rest, mut count) = (datagram, 0);
+        while let Some(header) = rest.first_chunk::<13>() {
+            let length = usize::from(u16::from_be_bytes([header[11], header[12]]));
+            rest = &rest[13 + length..];
+            count += 1;
+        }
+        count
+    };
+    let records = world.sent.iter().map(|(_, sent)| records(sent)).sum();
+    let bytes = world.sent.iter().map(|(_, sent)| sent.len()).sum();
+    (world.sent.len(), records, bytes)
+}
+
+#[test]
+fn a_handshake_takes_six_datagrams_and_the_documented_bytes() {
+    let pki = Pki::new();
+    let with_key = costs(pki.config(), psk_client(DEVICE));
+    assert_eq!(with_key, (6, 10, 605));
+    let anonymous = ClientConfig::anonymous(pki.authority(), SERVER).unwrap();
+    let (datagrams, records, bytes) = costs(pki.config().accept_anonymous(), anonymous);
+    assert_eq!((datagrams, records), (6, 12));
+    // The lengths of ECDSA signatures and of the names in certificates vary.
+    assert!((1100..1250).contains(&bytes), "{bytes}");
+    let (datagrams, records, bytes) = costs(pki.config(), mutual(pki.client(|_| {})));
+    assert_eq!((datagrams, records), (6, 15));
+    assert!((1650..1850).contains(&bytes), "{bytes}");
+}

@@ -243,3 +243,25 @@ def test_bundles_verify_and_errors_identify_the_fault(home: Home, tmp_path: Path
         moteseal.verify([], roster)
     with pytest.raises(moteseal.BadFile):
         moteseal.verify(tmp_path / "gone.mseal", roster)
+
+
+def test_refuses_credentials_that_cannot_be_used(home: Home, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("correct horse battery\n")
+
+    def client(url: str, **credentials: str | Path) -> moteseal.Client:
+        return moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False, **credentials)  # type: ignore[arg-type]
+
+    for credentials in [
+        {"user": "ali"},
+        {"password_file": password},
+        {"token": password, "user": "ali", "password_file": password},
+        {"client_cert": password},
+        {"client_key": password},
+    ]:
+        with pytest.raises(ValueError, match="give both"):
+            client("https://cloud.example", **credentials)
+    with pytest.raises(moteseal.UsageError) as caught:
+        client("http://cloud.example", user="ali", password_file=password)
+    assert caught.value.name == "PasswordInClear" and "correct horse" not in str(caught.value)
+    assert client("https://cloud.example", user="ali", password_file=password).url == "https://cloud.example/"

@@ -38,18 +38,18 @@ pub(crate) fn run() -> Result<Report, Failed> {
         "durable ingest: {UPLOADERS} uploaders, bundles of {EVENTS} readings of 4 bytes, every signature and digest verified, medians of {PAIRS} interleaved runs"
     ));
     ingest(folder.path(), &mut report)?;
-    latencies(folder.path(), &mut report)?;
+    latencies(folder.path(), UPLOADS, &mut report)?;
     Ok(report)
 }
 
 /// Measures the latency of one durable upload of a small bundle by each grade, over connections
 /// that stay open. The grades take turns.
-fn latencies(folder: &Path, report: &mut Report) -> Result<(), Failed> {
+fn latencies(folder: &Path, uploads: u64, report: &mut Report) -> Result<(), Failed> {
     let mut fleet = Fleet::new(1, Scheme::Star)?;
     let folder = tempfile::tempdir_in(folder)?;
     let clouds = Clouds::start(folder.path(), &fleet.roster, &Grade::ALL)?;
     let mut times = Grade::ALL.map(|_| Vec::new());
-    for (upload, bundle) in fleet.seal(WARM_UP + UPLOADS, 6)?.iter().flatten().enumerate() {
+    for (upload, bundle) in fleet.seal(WARM_UP + uploads, 6)?.iter().flatten().enumerate() {
         for place in 0..Grade::ALL.len() {
             // Each grade follows each other grade equally often.
             let place = (place * (1 + upload % 4) + upload) % Grade::ALL.len();
@@ -166,4 +166,24 @@ fn bare_loop(file: &mut File, fleet: &[Vec<Bundle>]) -> Result<Duration, Failed>
         file.sync_data()?;
     }
     Ok(start.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_latency_of_each_grade_is_measured_and_compared_with_plain_http() {
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let mut report = Report::new("latencies".to_owned());
+        latencies(folder.path(), 50, &mut report).unwrap();
+        let text = report.to_string();
+        println!("{text}");
+        for grade in Grade::ALL {
+            assert!(text.contains(&format!("one durable upload of 6 readings, {}", grade.name())));
+        }
+        assert_eq!(text.matches("against plain HTTP").count(), 4, "{text}");
+    }
 }

@@ -26,9 +26,10 @@ pub(crate) enum Command {
                             moteseal cloud user add gateway --users epochs.redb-users --scope write --generate\n  \
                             moteseal cloud user add analyst --users epochs.redb-users --scope read \\\n      \
                             --password-file analyst.password\n  \
-                            moteseal cloud user add dev1 --users epochs.redb-users --scope write \\\n      \
+                            moteseal cloud user add dev1 --users epochs.redb-users --scope read,write \\\n      \
                             --certificate dev1.pem --device dev1 --roster roster.cbor --operator keys/op.pub.pem\n\n\
                             --generate prints the password once, on stdout. The table has only its hash (Argon2id).\n\
+                            A gateway needs the scope write, and push needs read,write.\n\
                             Run the command as the user that runs the cloud: only the owner may read the table.\n\
                             A cloud that runs with --users serves the new user at once.")]
     Add(Add),

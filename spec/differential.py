@@ -25,7 +25,7 @@ from verifier.vectors import verdict
 HERE = pathlib.Path(__file__).resolve().parent
 VECTORS = HERE / "vectors/v1"
 CHUNK = 2000
-OPERATIONS = ["stream.bundle", "stream.read", "proof.open", "answer.open"]
+OPERATIONS = ["stream.bundle", "stream.read", "proof.open", "answer.open", "reading.open"]
 
 
 def cases(operations):

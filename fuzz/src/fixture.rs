@@ -34,7 +34,8 @@ pub fn operator() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap()
 }
 
-fn key(name: &str) -> SecretKey {
+/// Returns the key of the device called `name`.
+pub fn key(name: &str) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &Digest::of(&[name.as_bytes()]).0).unwrap()
 }
 

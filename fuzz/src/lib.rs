@@ -14,6 +14,7 @@ pub mod fixture;
 pub mod keys;
 pub mod link;
 pub mod query;
+pub mod reading;
 pub mod roster;
 pub mod schema;
 pub mod serial;
@@ -32,6 +33,7 @@ pub const TARGETS: [Target; 12] = [
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),
     ("query", query::run, query::seeds),
+    ("reading", reading::run, reading::seeds),
     ("roster", roster::run, roster::seeds),
     ("schema", schema::run, schema::seeds),
     ("serial", serial::run, serial::seeds),

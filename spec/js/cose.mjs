@@ -7,6 +7,7 @@ import { pathRoot } from "./tree.mjs";
 
 export const TYP_SEAL = "moteseal-seal+cose";
 export const TYP_EVENT = "moteseal-event+cose";
+export const TYP_READING = "moteseal-reading+cose";
 export const TYP_CERTIFICATE = "moteseal-cert+cose";
 export const TYP_ROSTER = "moteseal-roster+cose";
 export const TYP_ROUND = "moteseal-round+cose";
@@ -17,6 +18,7 @@ export const TYP_POLICY = "moteseal-policy+cose";
 const TAG_SIGN1 = 18;
 const LABEL_ALG = 1n;
 const LABEL_CRIT = 2n;
+const LABEL_CONTENT = 3n;
 const LABEL_TYP = 16n;
 const LABEL_VDS = 395n;
 const LABEL_STATEMENT = -70001n;
@@ -29,16 +31,17 @@ export function sigStructure(protectedBytes, payload) {
 }
 
 /** The entries of a protected header: section 2.1, step 2. */
-function header(bytes) {
+function header(bytes, typ) {
   const map = cbor.single(bytes);
   if (map.t !== cbor.MAP) fail("UnexpectedType");
-  const out = { alg: undefined, typ: undefined, vds: false, statement: undefined };
+  const out = { alg: undefined, typ: undefined, vds: false, statement: undefined, content: undefined };
   for (let i = 0; i < map.v.length; i += 2) {
     const key = map.v[i];
     const value = map.v[i + 1];
     const label = key.t === cbor.UINT || key.t === cbor.NINT ? BigInt(key.v) : null;
     if (label === LABEL_CRIT) fail("UnknownCritical");
     else if (label === LABEL_ALG) out.alg = cbor.i64(value);
+    else if (label === LABEL_CONTENT && typ === TYP_READING) out.content = cbor.u16(value);
     else if (label === LABEL_TYP) out.typ = cbor.text(value);
     else if (label === LABEL_VDS) {
       if (cbor.u64(value) !== 1n) fail("UnexpectedHeader");
@@ -54,26 +57,28 @@ function fit(head, typ) {
   if (head.typ !== typ) fail("WrongType");
   const alg = head.alg === undefined ? undefined : suiteOf(head.alg);
   if (alg === undefined) fail("UnknownAlgorithm");
-  const wantsStatement = typ === TYP_SEAL || typ === TYP_EVENT;
+  const wantsStatement = typ === TYP_SEAL || typ === TYP_EVENT || typ === TYP_READING;
   if ((head.statement !== undefined) !== wantsStatement) fail("UnexpectedHeader");
+  if ((head.content !== undefined) !== (typ === TYP_READING)) fail("UnexpectedHeader");
   if (head.vds && typ !== TYP_SEAL) fail("UnexpectedHeader");
   return alg;
 }
 
-/** Section 2.1, steps 1 to 3. */
-export function openObject(bytes, typ) {
+/** Section 2.1, steps 1 to 3. The payload of a signed reading is detached. */
+export function openObject(bytes, typ, detached) {
   const tag = cbor.single(bytes);
   if (tag.t !== cbor.TAG || tag.v !== TAG_SIGN1) fail("UnexpectedType");
   const fields = cbor.array(tag.c, 4);
   const protectedBytes = cbor.bytes(fields[0]);
   if (fields[1].t !== cbor.MAP) fail("UnexpectedType");
   if (fields[1].v.length !== 0) fail("UnexpectedHeader");
-  const payload = cbor.bytes(fields[2]);
+  if (detached !== undefined && !cbor.isNull(fields[2])) fail("UnexpectedType");
+  const payload = detached ?? cbor.bytes(fields[2]);
   const signature = cbor.bytes(fields[3]);
-  const head = header(protectedBytes);
+  const head = header(protectedBytes, typ);
   const alg = fit(head, typ);
   const signed = sigStructure(protectedBytes, payload);
-  return { alg, vds: head.vds, statement: head.statement, protectedBytes, payload, signature, signed, digest: sha256(signed) };
+  return { alg, vds: head.vds, content: head.content, statement: head.statement, protectedBytes, payload, signature, signed, digest: sha256(signed) };
 }
 
 /** Section 2.1, step 5. */

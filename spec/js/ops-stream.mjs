@@ -1,6 +1,7 @@
 // The operations of seals, trees and streams.
 
 import { openReceipt, openUrgent } from "./cose.mjs";
+import { openReading } from "./reading.mjs";
 import { countersOf, deviceId, groupId, levelsOf, saltOf } from "./crypto.mjs";
 import { explain } from "./explain.mjs";
 import { hex, keyOf, malformed, OPS, rosterOf, toHex } from "./ops.mjs";
@@ -65,6 +66,11 @@ OPS["tree.receipt"] = (input) => {
 OPS["urgent.open"] = (input, context) => {
   const e = openUrgent(hex(input.bytes), rosterOf(context));
   return { device: toHex(e.device), index: e.index, record: toHex(e.record), seq: e.seq };
+};
+
+OPS["reading.open"] = (input, context) => {
+  const r = openReading(input.format, hex(input.bytes), rosterOf(context));
+  return { device: toHex(r.device), index: r.index, epoch: r.epoch, seq: r.seq, format: r.format, time: r.time, values: r.values };
 };
 
 export function optionsOf(context) {

@@ -14,6 +14,7 @@ CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
 ROUND, MANIFEST = "moteseal-round+cose", "moteseal-manifest+cose"
 TIME = "moteseal-time+cose"
 POLICY = "moteseal-policy+cose"
+READING = "moteseal-reading+cose"
 
 
 def sig_structure(protected, payload):
@@ -28,6 +29,7 @@ class Signed:
     alg: str
     vds: bool
     statement: object
+    content: int
 
     @property
     def message(self):
@@ -44,8 +46,8 @@ class Signed:
         key.verify(self.message, self.signature)
 
 
-def signed(data, typ):
-    """Steps 1 to 3."""
+def signed(data, typ, detached=None):
+    """Steps 1 to 3. The payload of a signed reading is detached."""
     value = decode(data)
     wrong_type(type(value) is not Tag or value.number != 18)
     protected, unprotected, payload, signature = array(value.value, 4)
@@ -53,11 +55,15 @@ def signed(data, typ):
     wrong_type(type(unprotected) is not Map)
     if unprotected.pairs:
         raise Refused("UnexpectedHeader", "unprotected")
-    byte_string(payload)
+    if detached is None:
+        byte_string(payload)
+    else:
+        wrong_type(payload is not None)
+        payload = detached
     byte_string(signature)
     header = decode(protected)
     wrong_type(type(header) is not Map)
-    alg = found_typ = statement = None
+    alg = found_typ = statement = content = None
     vds = has_statement = False
     for label, entry in header.pairs:
         if type(label) is not int:
@@ -66,6 +72,8 @@ def signed(data, typ):
             alg = sint(entry)
         elif label == 2:
             raise Refused("UnknownCritical")
+        elif label == 3 and typ == READING:
+            content = uint(entry, 16)
         elif label == 16:
             found_typ = text(entry)
         elif label == 395:
@@ -80,6 +88,6 @@ def signed(data, typ):
         raise Refused("WrongType", str(found_typ))
     if alg not in ALGORITHMS:
         raise Refused("UnknownAlgorithm", str(alg))
-    if has_statement != (typ in (SEAL, EVENT)) or (vds and typ != SEAL):
+    if has_statement != (typ in (SEAL, EVENT, READING)) or (vds and typ != SEAL) or (content is None) == (typ == READING):
         raise Refused("UnexpectedHeader")
-    return Signed(protected, payload, signature, ALGORITHMS[alg], vds, statement)
+    return Signed(protected, payload, signature, ALGORITHMS[alg], vds, statement, content)

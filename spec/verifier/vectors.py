@@ -41,6 +41,7 @@ from .link import (
 )
 from .plans import plan_decode
 from .query_vectors import QUERY_OPERATIONS
+from .readings import reading_open
 from .receivers import addressed_content, check_receipts, receiver_key, receiver_tag
 from .receipts import explain_check, receipt_verify
 from .roster import certificate_open, check_succession, roster_open
@@ -313,6 +314,12 @@ def seal_vector(_case, given):
 def urgent_vector(case, given):
     event = urgent_open(unhex(given["bytes"]), roster_of(case))
     return {"device": event.device.hex(), "index": event.index, "seq": event.seq, "record": event.record.hex()}
+
+
+def reading_vector(case, given):
+    reading = reading_open(given["format"], unhex(given["bytes"]), roster_of(case))
+    place = {"device": reading.device.hex(), "index": reading.index, "epoch": reading.epoch, "seq": reading.seq}
+    return {**place, "format": reading.format, "time": reading.ms, "values": reading.values}
 
 
 def at_most_vector(_case, given):
@@ -638,6 +645,7 @@ OPERATIONS = {
     "stream.explain": explain_run,
     "stream.bundle": bundle_vector,
     "urgent.open": urgent_vector,
+    "reading.open": reading_vector,
     "word.announcement": announcement_vector,
     "word.manifest": manifest_vector,
     "answer.open": answer_vector,

@@ -191,10 +191,24 @@ pub(crate) struct Device {
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,
     pub(crate) link: BrokerConfig,
+    /// Where clients read the newest reading.
+    pub(crate) coap: Option<Coap>,
     pub(crate) source: Source,
     /// How the device takes part in private sums: one section for each querier.
     #[serde(default)]
     pub(crate) sum: Members,
+}
+
+/// The section `[coap]` of a device.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Coap {
+    /// The addresses for clients without DTLS.
+    #[serde(default)]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// The addresses for clients with DTLS, who have the device's link secret.
+    #[serde(default)]
+    pub(crate) listen_dtls: Vec<SocketAddr>,
 }
 
 /// The section `[sum]`, or the sections `[[sum]]` of a device with several queriers.

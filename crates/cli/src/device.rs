@@ -1,5 +1,6 @@
 //! `moteseal device`: runs a device of a group with a budget, and provisions motes.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::runner::{self, UrgentReading};
+use moteseal_device::sensors::Sensors;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording, chain_state};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::{AnyChild, ChildLink as _, LinkError};
@@ -37,6 +39,7 @@ use crate::roster_watch::RosterWatch;
 use crate::terminal::{diagnostic, report, report_lines};
 use crate::time;
 
+mod coap;
 mod event;
 mod lines;
 mod provision;
@@ -123,6 +126,14 @@ pub(crate) struct Run {
     /// Check the configuration and the files that it names, print what would run, and exit
     #[arg(long)]
     check: bool,
+    /// Serve the newest reading, signed, to clients of CoAP at this address; may be repeated. Replaces
+    /// `listen` in the section [coap]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_coap: Vec<SocketAddr>,
+    /// The same over DTLS, to clients that have the device's link secret. Replaces `listen_dtls` in the
+    /// section [coap]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_coaps: Vec<SocketAddr>,
     /// The format of the log on stderr; RUST_LOG selects the level
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
@@ -270,6 +281,13 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     #[allow(clippy::cast_possible_truncation)]
     let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;
     let link_key = LinkKey::new(&secret);
+    let (served, newest) = coap::Readings::new(
+        [&arguments.listen_coap, &arguments.listen_coaps],
+        config.coap.as_ref(),
+        || (Sensors::new(&profile, keys.clone()), LinkKey::dtls_psk(&secret)),
+        roster_watch.rosters(),
+    )
+    .unzip();
     let identity = Identity { profile, keys, salt_key, link: link_key, challenge, coordinators };
     let mut mote =
         DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)?;
@@ -290,6 +308,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         rosters,
         policies,
         urgent: Some(urgent_readings),
+        newest,
         ..runner::Settings::new(roster.calendar().clone())
     };
     let socket = if single.is_none() { Socket::listen(&state) } else { None };
@@ -354,6 +373,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
+            served = coap::Readings::serve(served) => served.and(Err(Failure::new(Exit::Internal, "readings are no longer served"))),
             () = sums::log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
             () = commands => Err(Failure::new(Exit::Internal, "commands are no longer served")),
             () = watched(watches) => Err(Failure::new(Exit::Internal, "the policy is no longer watched")),

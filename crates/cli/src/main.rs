@@ -28,6 +28,7 @@ mod key;
 mod links;
 mod policy_watch;
 mod push;
+mod reading;
 mod replay;
 mod roster;
 mod roster_watch;
@@ -90,6 +91,7 @@ enum Command {
     Device(device::Command),
     Push(push::Arguments),
     Get(Box<get::Arguments>),
+    Reading(reading::Arguments),
     Estimate(Box<estimate::Arguments>),
     Audit(audit::Arguments),
     /// Query exact sums over encrypted readings, which gateways add up without being able to read
@@ -161,6 +163,7 @@ fn main() -> ExitCode {
         Command::Device(command) => device::run(&command),
         Command::Push(arguments) => push::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
+        Command::Reading(arguments) => reading::run(&arguments),
         Command::Estimate(arguments) => estimate::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Sum(command) => sum::run(&command),

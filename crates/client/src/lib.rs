@@ -71,6 +71,7 @@
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |
+//! | read a device's newest reading from the device | [`reading`] |
 //! | serve signed time to motes | [`time_server`] |
 //!
 //! Errors have a stable [`name`](Error::name), and a [`kind`](Error::kind) that tells the caller
@@ -93,6 +94,7 @@ pub mod output;
 pub mod pinned;
 pub mod proof;
 mod proof_query;
+pub mod reading;
 mod rejection;
 mod rows;
 mod session;
@@ -106,7 +108,7 @@ pub use error::{Error, Stop};
 pub use explain::{Disagreement, Finding};
 pub use get::{Client, Get, Verified, known_devices};
 pub use input::InputError;
-pub use pinned::{PinnedSeals, RosterNotLater};
+pub use pinned::{OlderReading, PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
 pub use rows::{Rows, Sink};
 pub use session::{PIECE, Session};

@@ -6,9 +6,12 @@
 //! earlier version ([`RosterNotLater`]). A seal that the newest version makes void or outdated is no
 //! longer pinned.
 //!
+//! The newest signed reading of each device is pinned as well ([`PinnedSeals::check_reading`]).
+//!
 //! The file is small JSON and is replaced atomically. It contains no secrets. Deleting it is safe;
 //! the client only loses this protection until it pins seals again.
 
+mod readings;
 mod rosters;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +26,8 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, OutputError};
 use crate::output::AtomicFile;
+use readings::Readings;
+pub use readings::{OlderReading, PinnedReading};
 use rosters::Rosters;
 pub use rosters::{PinnedRoster, RosterNotLater};
 
@@ -91,6 +96,7 @@ pub struct PinnedSeals {
     /// The digests of the seals that were pinned and that the roster no longer accepts.
     dropped: BTreeSet<Digest>,
     rosters: Rosters,
+    readings: Readings,
     /// Whether there is something that [`save`](Self::save) has not saved.
     unsaved: bool,
 }
@@ -120,8 +126,8 @@ impl PinnedSeals {
     /// # Errors
     /// [`OutputError`] if the file cannot be read, or does not contain pinned seals.
     pub fn open(path: &Path) -> Result<Self, OutputError> {
-        let (newest, rosters) = read(path)?;
-        Ok(Self { path: Some(path.to_owned()), newest, rosters, ..Self::default() })
+        let Content { newest, rosters, readings } = read(path)?;
+        Ok(Self { path: Some(path.to_owned()), newest, rosters, readings, ..Self::default() })
     }
 
     /// Returns the pinned seal of a device. Returns `None` also if the roster makes the pinned seal
@@ -171,6 +177,25 @@ impl PinnedSeals {
         self.rosters.check(roster, self.path.as_deref())
     }
 
+    /// Checks that a signed reading of a device does not precede the newest one that was pinned, and
+    /// pins it. A pinned reading whose key the roster has ended is ignored.
+    ///
+    /// # Errors
+    /// [`OlderReading`]. Nothing is changed.
+    pub fn check_reading(
+        &mut self,
+        roster: &Roster,
+        device: DeviceId,
+        reading: PinnedReading,
+    ) -> Result<(), OlderReading> {
+        let Some(device) = roster.device(device) else { return Ok(()) };
+        let is_accepted = |pinned: &PinnedReading| !device.is_void(pinned.index, pinned.epoch);
+        let place = (&device.certificate, device.name.as_str());
+        self.readings.check(place, reading, is_accepted, self.path.as_deref())?;
+        self.unsaved |= self.readings.pin(device.certificate, reading);
+        Ok(())
+    }
+
     /// Saves the pinned seals and rosters if any of them was pinned since they were read or saved.
     /// Newer ones that another process has saved in the meantime are kept.
     ///
@@ -194,13 +219,14 @@ impl PinnedSeals {
         // No other process may save between the reading and the replacement of the file. The lock is
         // held until this function returns.
         let _lock = lock(&path)?;
-        let (newest, rosters) = read(&path)?;
+        let Content { newest, rosters, readings } = read(&path)?;
         for (certificate, seal) in newest {
             if !self.dropped.contains(&seal.digest) {
                 keep_newest(&mut self.newest, certificate, seal);
             }
         }
         self.rosters.merge(rosters);
+        self.readings.merge(readings);
         let entry = |(certificate, seal): (&Digest, &PinnedSeal)| {
             let digest = seal.digest.to_string();
             let mut value = json!({"index": seal.index.0, "epoch": seal.epoch.0, "digest": digest});
@@ -213,6 +239,7 @@ impl PinnedSeals {
         let content = json!({
             "moteseal_memory": 1,
             "rosters": self.rosters.to_json(),
+            "readings": self.readings.to_json(),
             "devices": devices,
         });
         let mut file = AtomicFile::create(&path)?;
@@ -250,8 +277,13 @@ fn keep_newest(
     is_newer
 }
 
-/// The pinned seals and rosters of a file.
-type Content = (BTreeMap<Digest, PinnedSeal>, Rosters);
+/// What is pinned in a file.
+#[derive(Default)]
+struct Content {
+    newest: BTreeMap<Digest, PinnedSeal>,
+    rosters: Rosters,
+    readings: Readings,
+}
 
 fn read(path: &Path) -> Result<Content, OutputError> {
     use std::io::Read;
@@ -286,7 +318,8 @@ fn parse(text: &[u8]) -> Option<Content> {
         Some((self::digest(certificate)?, PinnedSeal { index, epoch, digest, roster }))
     };
     let newest = text.get("devices")?.as_object()?.iter().map(entry).collect::<Option<_>>()?;
-    Some((newest, Rosters::parse(text.get("rosters"))?))
+    let rosters = Rosters::parse(text.get("rosters"))?;
+    Some(Content { newest, rosters, readings: Readings::parse(text.get("readings"))? })
 }
 
 /// Decodes a digest from its 64 hexadecimal digits.

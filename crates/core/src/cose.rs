@@ -1,6 +1,6 @@
 //! `COSE_Sign1` (RFC 9052) with fully specified algorithms (RFC 9864) and a mandatory `typ` (RFC
-//! 9596). The only other headers are the `vds` of a tree (RFC 9942) and the statement
-//! (spec/objects.md, section 2).
+//! 9596). The only other headers are the `vds` of a tree (RFC 9942), the content format of a signed
+//! reading, and the statement (spec/objects.md, section 2).
 
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::digest::Digest;
@@ -9,6 +9,7 @@ use crate::signature::Algorithm;
 const SIGN1_TAG: u64 = 18;
 const LABEL_ALG: i64 = 1;
 const LABEL_CRIT: i64 = 2;
+const LABEL_CONTENT: i64 = 3;
 const LABEL_TYP: i64 = 16;
 const LABEL_VDS: i64 = 395;
 const LABEL_STATEMENT: i64 = -70_001;
@@ -23,6 +24,8 @@ pub enum Typ {
     Seal,
     /// An urgent event.
     Event,
+    /// A signed reading. Its payload is detached.
+    Reading,
     /// A device's certificate.
     Certificate,
     /// A group's roster.
@@ -54,6 +57,7 @@ impl Typ {
         match self {
             Self::Seal => "moteseal-seal+cose",
             Self::Event => "moteseal-event+cose",
+            Self::Reading => "moteseal-reading+cose",
             Self::Certificate => "moteseal-cert+cose",
             Self::Roster => "moteseal-roster+cose",
             Self::Round => "moteseal-round+cose",
@@ -76,6 +80,8 @@ pub struct Protected<'a> {
     pub algorithm: Algorithm,
     /// The kind of the object.
     pub typ: Typ,
+    /// The content format (RFC 7252, section 12.3) of the payload of a signed reading.
+    pub content: Option<u16>,
     /// Whether the payload is the root of an RFC 9162 tree.
     pub tree: bool,
     /// The statement, an encoded CBOR item.
@@ -86,7 +92,7 @@ impl<'a> Protected<'a> {
     /// Creates a header without a statement.
     #[must_use]
     pub const fn new(algorithm: Algorithm, typ: Typ) -> Self {
-        Self { algorithm, typ, tree: false, statement: None }
+        Self { algorithm, typ, content: None, tree: false, statement: None }
     }
 
     /// Writes the header map.
@@ -94,8 +100,12 @@ impl<'a> Protected<'a> {
     /// # Errors
     /// [`BufferTooSmall`].
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
-        out.map(2 + u64::from(self.tree) + u64::from(self.statement.is_some()))?;
+        let others = [self.content.is_some(), self.tree, self.statement.is_some()];
+        out.map(2 + others.into_iter().map(u64::from).sum::<u64>())?;
         out.int(LABEL_ALG)?.int(self.algorithm.cose())?;
+        if let Some(content) = self.content {
+            out.int(LABEL_CONTENT)?.uint(content)?;
+        }
         out.int(LABEL_TYP)?.text(self.typ.as_str())?;
         if self.tree {
             out.int(LABEL_VDS)?.uint(VDS_RFC9162_SHA256)?;
@@ -109,16 +119,18 @@ impl<'a> Protected<'a> {
     /// Reads a header map of an object of kind `typ`.
     ///
     /// # Errors
-    /// `UnknownCritical`, `UnexpectedHeader`, `WrongType`, `UnknownAlgorithm`, or the errors of
-    /// [`Reader::new`].
+    /// `UnknownCritical`, `UnexpectedHeader`, `WrongType`, `UnknownAlgorithm`, `FieldOutOfRange`, or
+    /// the errors of [`Reader::new`].
     pub fn decode(bytes: &'a [u8], typ: Typ) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let (mut algorithm, mut found_typ, mut tree, mut statement) = (None, None, false, None);
+        let mut content = None;
         for _ in 0..reader.map()? {
             // A label may be a text string or an integer of any size (RFC 9052, section 1.5). All
             // known labels are integers of at most 64 bits.
             match reader.i64().map_err(|_| DecodeError::UnexpectedHeader)? {
                 LABEL_ALG => algorithm = Some(reader.i64()?),
+                LABEL_CONTENT if typ == Typ::Reading => content = Some(reader.uint()?),
                 LABEL_TYP => found_typ = Some(reader.text()?),
                 LABEL_VDS if reader.u64()? == VDS_RFC9162_SHA256 => tree = true,
                 LABEL_STATEMENT => statement = Some(reader.raw()?),
@@ -131,11 +143,15 @@ impl<'a> Protected<'a> {
         }
         let algorithm =
             algorithm.and_then(Algorithm::from_cose).ok_or(DecodeError::UnknownAlgorithm)?;
-        let needs_statement = matches!(typ, Typ::Seal | Typ::Event);
-        if needs_statement != statement.is_some() || (tree && typ != Typ::Seal) {
+        let needs_statement = matches!(typ, Typ::Seal | Typ::Event | Typ::Reading);
+        let needs_content = typ == Typ::Reading;
+        if needs_statement != statement.is_some()
+            || needs_content != content.is_some()
+            || (tree && typ != Typ::Seal)
+        {
             return Err(DecodeError::UnexpectedHeader);
         }
-        Ok(Self { algorithm, typ, tree, statement })
+        Ok(Self { algorithm, typ, content, tree, statement })
     }
 }
 
@@ -159,6 +175,23 @@ impl<'a> Sign1<'a> {
     /// The errors of [`Protected::decode`]; `UnexpectedHeader` if the unprotected header is not
     /// empty.
     pub fn decode(bytes: &'a [u8], typ: Typ) -> Result<Self, DecodeError> {
+        Self::read(bytes, typ, None)
+    }
+
+    /// Reads a tagged `COSE_Sign1` of kind `typ` whose payload is detached (nil). `payload` is the
+    /// payload, which was received separately.
+    ///
+    /// # Errors
+    /// As for [`decode`](Self::decode).
+    pub fn decode_detached(
+        bytes: &'a [u8],
+        typ: Typ,
+        payload: &'a [u8],
+    ) -> Result<Self, DecodeError> {
+        Self::read(bytes, typ, Some(payload))
+    }
+
+    fn read(bytes: &'a [u8], typ: Typ, detached: Option<&'a [u8]>) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         if reader.tag()? != SIGN1_TAG {
             return Err(DecodeError::UnexpectedType);
@@ -168,7 +201,13 @@ impl<'a> Sign1<'a> {
         if reader.map()? != 0 {
             return Err(DecodeError::UnexpectedHeader);
         }
-        let payload = reader.bytes()?;
+        let payload = match detached {
+            None => reader.bytes()?,
+            Some(payload) => match reader.optional(|reader| reader.raw())? {
+                None => payload,
+                Some(_) => return Err(DecodeError::UnexpectedType),
+            },
+        };
         let signature = reader.bytes()?;
         Ok(Self { header: Protected::decode(protected, typ)?, protected, payload, signature })
     }
@@ -184,6 +223,19 @@ impl<'a> Sign1<'a> {
         signature: &[u8],
     ) -> Result<(), BufferTooSmall> {
         out.tag(SIGN1_TAG)?.array(4)?.bytes(protected)?.map(0)?.bytes(payload)?.bytes(signature)?;
+        Ok(())
+    }
+
+    /// Writes a tagged `COSE_Sign1` whose payload is detached.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode_detached(
+        out: &mut Writer<'_>,
+        protected: &[u8],
+        signature: &[u8],
+    ) -> Result<(), BufferTooSmall> {
+        out.tag(SIGN1_TAG)?.array(4)?.bytes(protected)?.map(0)?.null()?.bytes(signature)?;
         Ok(())
     }
 

@@ -32,7 +32,7 @@ use crate::digest::Digest;
 mod unit;
 mod value;
 
-pub use unit::is_unit;
+pub use unit::{is_secondary_unit, is_unit};
 pub use value::{Decimal, Value, ValueError};
 
 /// The largest number of fields in a schema.

@@ -63,6 +63,7 @@ pub mod answerers;
 pub mod broadcast;
 pub mod chain_state;
 mod clock;
+pub mod coap;
 pub mod durable;
 pub mod import;
 pub mod key_ring;
@@ -74,6 +75,7 @@ pub mod recording;
 pub mod replay;
 pub mod runner;
 pub mod seal;
+pub mod sensors;
 mod warning_log;
 
 pub use answerer::Answerer;

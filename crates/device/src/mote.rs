@@ -48,6 +48,7 @@ use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 mod hash;
 mod outdated;
+mod place;
 mod rollback;
 mod unstated;
 mod urgent;

@@ -29,8 +29,10 @@ use crate::durable::{DurableError, DurableMote, Taken};
 use crate::import::Recording;
 use crate::mote::BUFFER;
 use crate::seal::SealRefused;
+use crate::sensors::Sensed;
 use crate::warning_log::WarningLog;
 
+mod newest;
 mod retry;
 mod roster;
 mod sums;
@@ -71,6 +73,9 @@ pub struct Settings {
     pub policies: Vec<Option<watch::Receiver<Vec<u8>>>>,
     /// Urgent readings, which are recorded and sent at once; `None` if there are none.
     pub urgent: Option<mpsc::Receiver<UrgentReading>>,
+    /// Receives the newest reading that is durable. Of readings that are sealed at the same time,
+    /// only the last one is sent.
+    pub newest: Option<watch::Sender<Option<Arc<Sensed>>>>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -87,6 +92,7 @@ impl Settings {
             rosters: None,
             policies: Vec::new(),
             urgent: None,
+            newest: None,
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(30),
         }
@@ -232,6 +238,11 @@ impl<'a> Now<'a> {
         epoch
     }
 
+    /// Returns the time of the machine's clock, or 0 if the clock was wrong for the last epoch.
+    fn unix_ms(&self) -> u64 {
+        if self.is_far || self.is_behind { 0 } else { (self.machine)() }
+    }
+
     /// Returns the epoch for a reading: the epoch by the clock, but at least `least`.
     fn epoch_from(&mut self, least: EpochNumber) -> EpochNumber {
         let epoch = self.epoch();
@@ -369,6 +380,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         is_ended: false,
         gives_up: false,
         urgent: Waiting::default(),
+        newest: None,
         log: WarningLog::new(),
     };
     let mut state = link.state();
@@ -384,6 +396,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             run.take_urgent(&mut readings, reading)?;
         }
         run.end_passed_epochs(&mut readings)?;
+        run.publish_newest()?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
             run.send(link).await?
@@ -449,6 +462,8 @@ struct Run<'a, K> {
     gives_up: bool,
     /// Those who wait for reports of urgent readings.
     urgent: Waiting,
+    /// The newest reading, if it is not published yet.
+    newest: Option<Sensed>,
     log: WarningLog,
 }
 
@@ -527,7 +542,10 @@ impl<K: Signer + Send> Run<'_, K> {
                     && !(pace.speed.is_none() && self.holds_back())
                 {
                     match self.mote.sense(self.settings.calendar.epoch_of(unix_ms), record) {
-                        Ok(()) => self.note_taken(record),
+                        Ok(()) => {
+                            self.note_taken(record);
+                            self.note_newest(unix_ms, record);
+                        }
                         Err(DurableError::Refused(
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                         )) => {
@@ -571,7 +589,10 @@ impl<K: Signer + Send> Run<'_, K> {
     fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
-            Ok(()) => self.note_taken(record),
+            Ok(()) => {
+                self.note_taken(record);
+                self.note_newest(now.unix_ms(), record);
+            }
             Err(DurableError::Refused(
                 error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
             )) => {

@@ -127,6 +127,7 @@ pub mod follow;
 pub mod history;
 pub mod level;
 mod members;
+mod reading;
 mod receipt;
 pub mod sample;
 mod seal;
@@ -140,6 +141,9 @@ pub mod wire;
 pub use answers::{Answered, Answers, MAX_ANSWERED};
 pub use follow::{Follower, Limits, PartError, Rebuilt};
 pub use history::{Complete, History, Incomplete};
+pub use reading::{
+    MAX_REPRESENTATION, READING_OVERHEAD, ReadingFormat, SignedReading, SignedReadingError,
+};
 pub use receipt::ReceiptError;
 pub use seal::{Authentic, MAX_MESSAGE, Position, Seal, SealError, Unverified};
 pub use star::Star;

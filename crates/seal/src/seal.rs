@@ -272,10 +272,9 @@ pub(crate) fn protected<'b>(
     let text = writer.finish();
     let mut out = Writer::new(buffer);
     let header = Protected {
-        algorithm,
-        typ: Typ::Seal,
         tree: statement.scheme == Scheme::Tree,
         statement: Some(text),
+        ..Protected::new(algorithm, Typ::Seal)
     };
     header.encode(&mut out)?;
     Ok(out.finish())

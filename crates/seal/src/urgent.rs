@@ -51,7 +51,7 @@ impl<'a> UrgentEvent<'a> {
         out.uint(self.index.0)?.uint(self.epoch.0)?.uint(self.seq.0)?.bytes(&self.schema.0)?;
         let statement = Some(&*out.finish());
         let mut out = Writer::new(buffer);
-        Protected { algorithm, typ: Typ::Event, tree: false, statement }.encode(&mut out)?;
+        Protected { statement, ..Protected::new(algorithm, Typ::Event) }.encode(&mut out)?;
         Ok(out.finish())
     }
 

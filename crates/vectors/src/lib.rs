@@ -22,6 +22,7 @@ pub mod make;
 mod ops;
 mod policy;
 mod query;
+mod reading;
 mod receipt;
 mod receivers;
 mod roster;

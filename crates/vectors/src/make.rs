@@ -20,6 +20,7 @@
 //! - `private`: `sum`, except `sum/agendas`
 //! - `proofs`: `proof`
 //! - `pruned`: `stream/manifests`, `stream/no-budget`, `stream/no-coordinator`, `stream/pruned`
+//! - `readings`: `reading`
 //! - `schedules`: `sum/agendas`
 //! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
 //! - `policies`: `policy`
@@ -45,6 +46,7 @@ mod policies;
 mod private;
 mod proofs;
 mod pruned;
+mod readings;
 mod schedules;
 mod served;
 mod signed_time;
@@ -65,6 +67,7 @@ pub fn files() -> BTreeMap<String, Value> {
     encodings::make(&mut files);
     cose::make(&mut files);
     identity::make(&mut files);
+    readings::make(&mut files);
     parts::make(&mut files);
     periods::make(&mut files);
     order::make(&mut files);

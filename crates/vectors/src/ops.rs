@@ -25,8 +25,8 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::{
-    audit, broadcast, link, policy, query, receipt, receivers, roster, sampling, signed_time, sum,
-    updates,
+    audit, broadcast, link, policy, query, reading, receipt, receivers, roster, sampling,
+    signed_time, sum, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
@@ -69,6 +69,7 @@ named!(
     Incomplete,
     EpochError,
     moteseal_seal::UrgentError,
+    moteseal_verify::reading::ReadingError,
     moteseal_seal::sample::choice::ChoiceError,
     tree::PathError,
     moteseal_sum::guard::GuardError,
@@ -209,6 +210,7 @@ impl Shared {
             "stream.read" => self.stream_read(input),
             "stream.explain" => self.stream_explain(input),
             "urgent.open" => self.urgent(input),
+            "reading.open" => reading::open(self.roster(), input),
             "choice.rate" => choice_rate(input),
             "choice.at_most" => Ok(choice_at_most(input)),
             "choice.answer" => self.choice_answer(input),

@@ -85,6 +85,7 @@ pub mod issue;
 pub mod manifest;
 mod pipeline;
 pub mod reader;
+pub mod reading;
 pub mod receipt;
 pub mod roster;
 pub mod succession;

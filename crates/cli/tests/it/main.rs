@@ -54,6 +54,7 @@ mod outputs_and_proofs;
 mod pairings;
 mod program_output;
 mod push_and_replay;
+mod reading_commands;
 mod readme;
 mod refused_seals;
 mod rollback;

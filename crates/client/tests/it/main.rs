@@ -16,6 +16,7 @@ mod columns;
 mod files;
 mod outputs;
 mod pruned_trees;
+mod readings;
 mod requests;
 mod sum_masks;
 mod sum_outputs;

@@ -26,6 +26,13 @@ pub fn is_unit(unit: &str) -> bool {
     unit.is_empty() || [PRIMARY, ADDED, SECONDARY].iter().any(|units| units.contains(&unit))
 }
 
+/// Returns whether a unit is a secondary unit (RFC 8798): a SenML pack that has one must state the
+/// feature of RFC 9193 in its version.
+#[must_use]
+pub fn is_secondary_unit(unit: &str) -> bool {
+    SECONDARY.contains(&unit)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

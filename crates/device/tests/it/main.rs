@@ -11,3 +11,5 @@ mod push;
 mod recorder;
 mod replay;
 mod sealing;
+mod sensors;
+mod sensors_over_coap;

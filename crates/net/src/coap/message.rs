@@ -245,6 +245,8 @@ impl Format {
     pub const JSON: Self = Self(50);
     /// `application/cbor`.
     pub const CBOR: Self = Self(60);
+    /// `application/multipart-core` (RFC 8710).
+    pub const MULTIPART: Self = Self(62);
     /// `application/cbor-seq`.
     pub const CBOR_SEQ: Self = Self(63);
     /// `application/senml+json`.

@@ -1,0 +1,33 @@
+//! Publishes the newest reading, for those who serve it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use moteseal_core::signature::Signer;
+
+use super::{Run, RunError};
+use crate::sensors::Sensed;
+
+impl<K: Signer + Send> Run<'_, K> {
+    /// Remembers the reading that was just sealed. `unix_ms` is 0 if the time is not known.
+    pub(super) fn note_newest(&mut self, unix_ms: u64, record: &[u8]) {
+        if self.settings.newest.is_none() {
+            return;
+        }
+        let Some((index, epoch, seq)) = self.mote.mote().newest_reading() else { return };
+        let roster = self.mote.mote().profile().roster.digest;
+        let record = Bytes::copy_from_slice(record);
+        self.newest = Some(Sensed { roster, index, epoch, seq, unix_ms, record });
+    }
+
+    /// Makes the newest reading durable and publishes it. Before it is durable, a crash could give its
+    /// place to another reading, and two signatures would contradict each other.
+    pub(super) fn publish_newest(&mut self) -> Result<(), RunError> {
+        let (Some(channel), Some(newest)) = (&self.settings.newest, self.newest.take()) else {
+            return Ok(());
+        };
+        self.mote.sync()?;
+        channel.send_replace(Some(Arc::new(newest)));
+        Ok(())
+    }
+}

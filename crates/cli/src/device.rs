@@ -155,7 +155,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let config = config.to_owned();
             let (speed, check, log) = (Speed(None), false, Log::Text);
             let to = single.to.clone();
-            work(&Run { config, speed, to, check, log }, Some(single))
+            let (listen_coap, listen_coaps) = (None, None);
+            work(&Run { config, speed, to, listen_coap, listen_coaps, check, log }, Some(single))
         }),
         Command::Provision(arguments) => provision::provision(arguments),
     }

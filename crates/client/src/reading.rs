@@ -1,5 +1,5 @@
 //! Reads a device's newest reading from the device itself, over CoAP, and verifies its signature
-//! (spec/objects.md, section 7.1; spec/sensors.md).
+//! (spec/objects.md, section 7.2; spec/sensors.md).
 //!
 //! [`check`] verifies bytes and does no I/O. [`Source`] gets them from a device. A signed reading
 //! proves that the device made it. It does not prove that there is no newer one, which only the

@@ -214,7 +214,9 @@ impl Grant {
     }
 
     fn check_group(&self, roster: &Roster) -> Result<(), Refusal> {
-        if matches!(self, Self::Device(_)) || self.permits(|rights| rights.permits_group(roster.group())) {
+        if matches!(self, Self::Device(_))
+            || self.permits(|rights| rights.permits_group(roster.group()))
+        {
             return Ok(());
         }
         Err(Refusal::new(

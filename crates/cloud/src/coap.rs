@@ -198,7 +198,8 @@ fn to_http(
 async fn to_coap(response: axum::http::Response<Body>, is_get: bool) -> Response {
     let (head, body) = response.into_parts();
     let Ok(body) = Limited::new(body, MAX_RESPONSE).collect().await else {
-        let text = format!("the response has more than {MAX_RESPONSE} bytes; use HTTP, or ask for less");
+        let text =
+            format!("the response has more than {MAX_RESPONSE} bytes; use HTTP, or ask for less");
         return Response::error(Code::REQUEST_ENTITY_TOO_LARGE, text);
     };
     let status = head.status.as_u16();

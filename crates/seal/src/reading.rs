@@ -1,5 +1,5 @@
 //! Signed single readings: a representation of a device's newest reading, with a detached signature
-//! (spec/objects.md, section 7.1). The reading is also part of the epoch's seal, in the place that the
+//! (spec/objects.md, section 7.2). The reading is also part of the epoch's seal, in the place that the
 //! signature states. The signed form is never part of a sample.
 
 use crate::seal::SealError;

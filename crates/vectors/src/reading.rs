@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, name, number};
 
-/// Verifies a response (spec/objects.md, section 7.1).
+/// Verifies a response (spec/objects.md, section 7.2).
 pub fn open(directory: &impl Directory, input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let reading = Reading::open(number(input, "format"), &bytes, directory).map_err(name)?;

@@ -1,5 +1,5 @@
 //! Signed single readings: the representations that a device serves, and their verification
-//! (spec/objects.md, section 7.1).
+//! (spec/objects.md, section 7.2).
 //!
 //! A representation is a SenML pack (RFC 8428) or a flat JSON object. Each has one spelling, and
 //! nothing of it is parsed before its signature is verified.

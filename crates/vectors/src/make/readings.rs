@@ -102,7 +102,7 @@ fn file(path: &'static str, about: &'static str) -> File {
 fn responses() -> File {
     let mut file = file(
         "reading/responses.json",
-        "Signed readings, their signatures and responses: objects.md, section 7.1.",
+        "Signed readings, their signatures and responses: objects.md, section 7.2.",
     );
     let ed = key();
     let p256 = device_secret("ed", Algorithm::Esp256, 100);
@@ -260,7 +260,7 @@ fn texts(file: &mut File, text: &[u8]) {
 fn representations() -> File {
     let mut file = file(
         "reading/representations.json",
-        "Representations of readings: objects.md, section 7.1, rules 6 to 14.",
+        "Representations of readings: objects.md, section 7.2, rules 6 to 14.",
     );
     let ed = key();
     let every = [

@@ -373,6 +373,23 @@ struct Counting<S> {
 }
 
 impl<S: EpochStore> EpochStore for Counting<S> {
+    fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError> {
+        self.store.submit_urgent(events, reply)
+    }
+
+    fn urgent(
+        &self,
+        after: Option<UrgentPlace>,
+        limits: UrgentLimits,
+        select: &dyn Fn(DeviceId, EpochNumber) -> bool,
+    ) -> Result<UrgentPage, ReadError> {
+        self.store.urgent(after, limits, select)
+    }
+
+    fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
+        self.store.urgent_bytes(device)
+    }
+
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
         self.store.submit(batch, reply)
     }

@@ -8,6 +8,7 @@
 
 pub mod address;
 pub mod broadcast;
+pub mod coap;
 pub mod cose;
 pub mod dtls;
 pub mod fixture;
@@ -25,9 +26,10 @@ pub mod sums;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 14] = [
     ("address", address::run, address::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
+    ("coap", coap::run, coap::seeds),
     ("cose", cose::run, cose::seeds),
     ("dtls", dtls::run, dtls::seeds),
     ("keys", keys::run, keys::seeds),

@@ -113,7 +113,6 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         tls,
         tokens: arguments.tokens,
         users: arguments.users,
-        coap,
         ..Config::new(roster.clone())
     };
     for limit in &arguments.limits {
@@ -147,7 +146,8 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     };
     let store = open(&arguments.store)?;
     runtime()?.block_on(async move {
-        let cloud = match Cloud::bind(config, Arc::clone(&store)).await {
+        let bound = Cloud::bind(config, Arc::clone(&store)).await;
+        let cloud = match bound.and_then(|cloud| cloud.with_coap(coap)) {
             Ok(cloud) => cloud,
             Err(error) => {
                 drop(store);

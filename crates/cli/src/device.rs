@@ -155,7 +155,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             let config = config.to_owned();
             let (speed, check, log) = (Speed(None), false, Log::Text);
             let to = single.to.clone();
-            let (listen_coap, listen_coaps) = (None, None);
+            let (listen_coap, listen_coaps) = (Vec::new(), Vec::new());
             work(&Run { config, speed, to, listen_coap, listen_coaps, check, log }, Some(single))
         }),
         Command::Provision(arguments) => provision::provision(arguments),

@@ -78,6 +78,7 @@ impl CoapError {
 pub(crate) struct SessionDevice(pub(crate) DeviceId);
 
 /// The sockets of a cloud, and their addresses.
+#[derive(Default)]
 pub(crate) struct Sockets {
     pub(crate) urls: Vec<String>,
     _sockets: Vec<Socket>,

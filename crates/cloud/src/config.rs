@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use moteseal_service::TlsFiles;
 use moteseal_verify::Roster;
 
-use crate::coap::Listen;
 use crate::limits::Limits;
 
 /// The values that a cloud needs to start, except its store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The address to listen on; port 0 selects a free port.
     pub listen: SocketAddr,
@@ -23,8 +22,6 @@ pub struct Config {
     pub tokens: Option<PathBuf>,
     /// A table of users ([`crate::users`]), who have passwords or client certificates.
     pub users: Option<PathBuf>,
-    /// Where the cloud listens for CoAP, in addition to `listen`.
-    pub coap: Listen,
     /// How much the cloud does at once, and how long each step may take.
     pub limits: Limits,
 }
@@ -40,7 +37,6 @@ impl Config {
             tls: None,
             tokens: None,
             users: None,
-            coap: Listen::default(),
             limits: Limits::default(),
         }
     }

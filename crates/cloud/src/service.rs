@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::access::Access;
-use crate::coap::{CoapError, Sockets};
+use crate::coap::{CoapError, Listen, Sockets};
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::password::PasswordError;
@@ -107,8 +107,16 @@ impl Cloud {
         let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
         let shared = Arc::new(Shared::new(config.roster, store, access, config.limits));
         let router = router::router(Arc::clone(&shared));
-        let sockets = config.coap.open(&shared, &router)?;
-        Ok(Self { listener, sockets, router, shared, rosters: None })
+        Ok(Self { listener, sockets: Sockets::default(), router, shared, rosters: None })
+    }
+
+    /// Makes the cloud listen for CoAP, too.
+    ///
+    /// # Errors
+    /// `Coap` if the cloud cannot use an address.
+    pub fn with_coap(self, listen: Listen) -> Result<Self, StartError> {
+        let sockets = listen.open(&self.shared, &self.router)?;
+        Ok(Self { sockets, ..self })
     }
 
     /// Makes the cloud continue with each later version of the roster that `rosters` has while it

@@ -22,6 +22,7 @@ mod chain;
 mod chance;
 mod cheating_coordinator;
 mod claimed_silent;
+mod coap_transport;
 mod device_faults;
 mod device_processes;
 mod device_provision;

@@ -15,11 +15,11 @@ use moteseal_verify::reading::Reading;
 
 const UNIX_MS: u64 = 1_700_000_000_250;
 
-pub fn secret() -> SecretKey {
+pub(crate) fn secret() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap()
 }
 
-pub fn roster() -> Roster {
+pub(crate) fn roster() -> Roster {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap();
     let other = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32]).unwrap();
     let devices = [("dev1", secret().public()), ("dev2", other.public())];
@@ -35,12 +35,12 @@ fn with_columns(columns: &[&str]) -> Sensors<SecretKey> {
     Sensors::new(&Profile::new(&roster(), "dev1", Scheme::Star, &schema).unwrap(), secret())
 }
 
-pub fn sensors() -> Sensors<SecretKey> {
+pub(crate) fn sensors() -> Sensors<SecretKey> {
     with_columns(&["temperature:Cel:i16/100", "humidity:%RH:u16/100"])
 }
 
 /// Returns the reading with this sequence number: a temperature of 27.97 and a humidity of 41.50.
-pub fn sensed(seq: u64) -> Sensed {
+pub(crate) fn sensed(seq: u64) -> Sensed {
     Sensed {
         roster: roster().digest(),
         index: SealIndex(3),
@@ -155,7 +155,7 @@ fn the_version_and_the_freshness_follow_the_readings() {
     let mut sensors = sensors();
     let start = Instant::now();
     let seconds = |seconds: u64| start + Duration::from_secs(seconds);
-    let mut at = |sensors: &mut Sensors<SecretKey>, now| {
+    let at = |sensors: &mut Sensors<SecretKey>, now| {
         let response = sensors.respond(now, &request(SENSORS, &[], None)).unwrap();
         (response.etag.unwrap(), response.max_age.unwrap())
     };

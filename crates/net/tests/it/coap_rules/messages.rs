@@ -1,0 +1,186 @@
+//! The message layer (RFC 7252, section 4), and the limit on amplification (section 11.3).
+
+use super::*;
+
+#[test]
+fn a_confirmable_message_is_retransmitted_four_times_with_doubled_waits_and_then_given_up() {
+    let mut bench = Bench::new();
+    let start = bench.now;
+    let (_, sent) = bench.request(peer(1), Request::new(Code::GET, "/a"));
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let before = bench.now;
+        bench.now = bench.endpoint.next_timeout().unwrap();
+        waits.push((bench.now - before).as_secs_f64());
+        assert_eq!(bench.pass(0.0), sent, "it is sent again unchanged");
+    }
+    assert!((2.0..=3.0).contains(&waits[0]), "{waits:?}");
+    waits.windows(2).for_each(|pair| assert!((pair[1] / pair[0] - 2.0).abs() < 1e-6, "{waits:?}"));
+    assert_eq!(bench.pass(60.0), []);
+    assert_eq!(bench.failure(), RequestError::NoResponse);
+    assert!(bench.now - start < Duration::from_secs_f64(93.0 + 60.0));
+}
+
+#[test]
+fn the_random_factor_differs_between_messages() {
+    let mut bench = Bench::new();
+    let mut waits = Vec::new();
+    for number in 1..=8 {
+        bench.request(peer(number), Request::new(Code::GET, "/a"));
+        let wait = bench.endpoint.next_timeout().unwrap() - bench.now;
+        waits.push(wait);
+        bench.endpoint.forget(peer(number));
+    }
+    waits.sort_unstable();
+    waits.dedup();
+    assert!(waits.len() > 4, "{waits:?}");
+}
+
+#[test]
+fn only_one_confirmable_message_to_a_peer_is_outstanding() {
+    let mut bench = Bench::new();
+    let (_, first) = bench.request(peer(1), Request::new(Code::GET, "/a"));
+    let (_, second) = bench.request(peer(1), Request::new(Code::GET, "/b"));
+    assert_eq!((first.len(), second.len()), (1, 0));
+    let (_, other) = bench.request(peer(2), Request::new(Code::GET, "/b"));
+    assert_eq!(other.len(), 1, "another peer has its own");
+    let next = bench.receive(peer(1), &reply_to(&first[0], Code::CONTENT, b"x"));
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].options.first(Number::URI_PATH).unwrap(), &b"b"[..]);
+}
+
+#[test]
+fn a_duplicate_of_a_request_gets_the_same_reply_and_is_processed_once() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.receive(peer(1), &get("a", 5)), []);
+    assert_eq!(bench.receive(peer(1), &get("a", 5)), [], "its response is not ready");
+    let (id, _) = bench.requested();
+    assert!(bench.events.is_empty());
+    let reply = bench.respond(id, text("x"));
+    assert_eq!(bench.receive(peer(1), &get("a", 5)), reply);
+    bench.pass(240.0);
+    assert_eq!(bench.receive(peer(1), &get("a", 5)), reply);
+    assert!(bench.events.is_empty());
+    bench.pass(10.0);
+    assert_eq!(bench.receive(peer(1), &get("a", 5)), [], "after 247 s it is another request");
+    bench.requested();
+    assert_eq!(bench.receive(peer(2), &get("a", 5)), [], "ids are those of a peer");
+    bench.requested();
+}
+
+#[test]
+fn a_duplicate_of_a_non_confirmable_request_is_processed_once() {
+    let mut bench = Bench::new();
+    let request = Message { kind: Kind::NonConfirmable, ..get("a", 5) };
+    assert_eq!(bench.receive(peer(1), &request), []);
+    let (id, _) = bench.requested();
+    let reply = bench.respond(id, text("x"));
+    assert_eq!(reply[0].kind, Kind::NonConfirmable);
+    assert_eq!(reply[0].token, request.token);
+    bench.receive(peer(1), &request);
+    assert!(bench.events.is_empty());
+}
+
+#[test]
+fn a_ping_is_answered_with_a_reset() {
+    let mut bench = Bench::new();
+    let sent = bench.receive(peer(1), &Message::new(Kind::Confirmable, Code::EMPTY, 9));
+    assert_eq!(sent, [Message::new(Kind::Reset, Code::EMPTY, 9)]);
+}
+
+#[test]
+fn a_confirmable_message_with_a_format_error_is_rejected_and_another_one_ignored() {
+    let mut bench = Bench::new();
+    bench.endpoint.receive(bench.now, peer(1), b"\x40\x01\x12\x34\xff");
+    assert_eq!(bench.sent(), [Message::new(Kind::Reset, Code::EMPTY, 0x1234)]);
+    for ignored in [&b"\x50\x01\x12\x34\xff"[..], b"\x60\x01\x12\x34\xff", b"\x00\x01\x12\x34", b""]
+    {
+        bench.endpoint.receive(bench.now, peer(1), ignored);
+        assert_eq!(bench.sent(), []);
+    }
+    assert_eq!(bench.endpoint.counters().malformed, 5);
+}
+
+#[test]
+fn an_unexpected_response_is_rejected() {
+    let mut bench = Bench::new();
+    let mut response = Message::new(Kind::Confirmable, Code::CONTENT, 3);
+    response.token = Token::new(b"unknown");
+    assert_eq!(bench.receive(peer(1), &response), [Message::new(Kind::Reset, Code::EMPTY, 3)]);
+    let unexpected = Message::new(Kind::Acknowledgement, Code::EMPTY, 3);
+    assert_eq!(bench.receive(peer(1), &unexpected), []);
+}
+
+#[test]
+fn a_reset_ends_a_request() {
+    let mut bench = Bench::new();
+    let (_, sent) = bench.request(peer(1), Request::new(Code::GET, "/a"));
+    bench.receive(peer(1), &Message::new(Kind::Reset, Code::EMPTY, sent[0].id));
+    assert_eq!(bench.failure(), RequestError::Reset);
+    assert_eq!(bench.pass(100.0), []);
+}
+
+#[test]
+fn message_ids_are_not_used_again_within_their_lifetime() {
+    let mut bench = Bench::new();
+    let mut ids = std::collections::HashSet::new();
+    let mut sent_all = 0;
+    for _ in 0..70_000 {
+        let (_, sent) = bench.request(peer(1), Request::new(Code::GET, "/a"));
+        let Some(sent) = sent.first() else { break };
+        assert!(ids.insert(sent.id), "{} is used again", sent.id);
+        bench.receive(peer(1), &reply_to(sent, Code::CONTENT, b""));
+        bench.success();
+        sent_all += 1;
+    }
+    assert!((61_000..=65_536).contains(&sent_all), "{sent_all}");
+    assert_eq!(bench.pass(248.0).len(), 1, "the request waited for a free id");
+}
+
+#[test]
+fn an_address_that_is_not_validated_receives_at_most_three_times_what_it_sent() {
+    let mut bench = Bench::new();
+    let request = observe("sensors", 1, 0);
+    bench.receive(stranger(), &request);
+    let (id, _) = bench.requested();
+    let wire = |messages: &[Message]| -> usize {
+        messages.iter().map(|message| message.encode().len() + 28).sum()
+    };
+    let received = wire(std::slice::from_ref(&request));
+    let mut all = bench.respond(id, observable(vec![b'x'; 4000]));
+    assert_eq!(all.len(), 1);
+    assert!(all[0].options.block(Number::BLOCK2).unwrap().unwrap().size() < 1024);
+    for _ in 0..50 {
+        all.extend(bench.notify("/sensors", "a new version of the representation"));
+        all.extend(bench.pass(10.0));
+    }
+    assert!(wire(&all) <= 3 * received, "{} > 3 * {received}", wire(&all));
+    assert!(bench.endpoint.counters().withheld > 0);
+}
+
+#[test]
+fn an_address_is_validated_by_an_acknowledgement() {
+    let mut bench = Bench::new();
+    bench.receive(stranger(), &observe("a", 1, 0));
+    let (id, _) = bench.requested();
+    bench.respond(id, observable("x"));
+    let sent = bench.notify("/a", "y");
+    bench.receive(stranger(), &ack(&sent[0]));
+    let long = vec![b'z'; 900];
+    bench.endpoint.notify(bench.now, "/a", &mut |_| Some(observable(long.clone())));
+    assert_eq!(bench.sent()[0].payload.len(), 900);
+}
+
+#[test]
+fn the_peers_are_bounded_and_strangers_are_forgotten_first() {
+    let limits = Limits { peers: 100, ..Limits::default() };
+    let mut bench = Bench::with(Config { limits, ..Config::default() });
+    bench.register(peer(1), &observe("a", 1, 0));
+    for number in 0..100_000u32 {
+        let address = SocketAddr::from((number.to_be_bytes(), 5683));
+        bench.receive(Peer::plain(address), &get("a", 1));
+        bench.events.clear();
+    }
+    assert_eq!(bench.endpoint.peers(), 100);
+    assert_eq!(bench.notify("/a", "still there").len(), 1);
+}

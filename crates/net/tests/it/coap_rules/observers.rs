@@ -1,0 +1,145 @@
+//! Observers (RFC 7641).
+
+use super::*;
+
+#[test]
+fn an_observer_gets_every_new_version_with_an_increasing_number_until_it_cancels() {
+    let mut bench = Bench::new();
+    let sent = bench.register(peer(1), &observe("a", 1, 0));
+    let first = sent[0].options.uint(Number::OBSERVE).unwrap();
+    let sent = bench.notify("/a", "second");
+    assert_eq!((sent[0].kind, &*sent[0].payload), (Kind::Confirmable, &b"second"[..]));
+    assert_eq!(sent[0].token, Token::new(b"tk"));
+    assert!(sent[0].options.uint(Number::OBSERVE).unwrap() > first);
+    assert_eq!(bench.notify("/b", "another resource"), []);
+    bench.receive(peer(1), &ack(&sent[0]));
+    // Another request for the resource with Observe 1 ends the observation.
+    bench.receive(peer(1), &observe("a", 2, 1));
+    let (id, request) = bench.requested();
+    assert!(!request.observes);
+    assert_eq!(bench.respond(id, observable("third"))[0].options.uint(Number::OBSERVE), None);
+    assert_eq!(bench.notify("/a", "fourth"), []);
+    assert_eq!(bench.endpoint.observers(), 0);
+}
+
+#[test]
+fn an_observer_that_resets_or_does_not_acknowledge_is_removed() {
+    let mut bench = Bench::new();
+    bench.register(peer(1), &observe("a", 1, 0));
+    let sent = bench.notify("/a", "second");
+    bench.receive(peer(1), &Message::new(Kind::Reset, Code::EMPTY, sent[0].id));
+    assert_eq!((bench.endpoint.observers(), bench.notify("/a", "third")), (0, vec![]));
+    bench.register(peer(1), &observe("a", 2, 0));
+    bench.notify("/a", "fourth");
+    bench.pass(100.0);
+    assert_eq!((bench.endpoint.observers(), bench.notify("/a", "fifth")), (0, vec![]));
+}
+
+#[test]
+fn while_a_notification_is_outstanding_only_the_newest_version_waits() {
+    let mut bench = Bench::new();
+    bench.register(peer(1), &observe("a", 1, 0));
+    let sent = bench.notify("/a", "second");
+    assert_eq!(bench.notify("/a", "third"), []);
+    assert_eq!(bench.notify("/a", "fourth"), []);
+    let sent = bench.receive(peer(1), &ack(&sent[0]));
+    assert_eq!((sent.len(), &*sent[0].payload), (1, &b"fourth"[..]));
+}
+
+#[test]
+fn registering_again_with_the_same_token_replaces_the_registration() {
+    let mut bench = Bench::new();
+    bench.register(peer(1), &observe("a", 1, 0));
+    bench.register(peer(1), &observe("a", 2, 0));
+    assert_eq!(bench.endpoint.observers(), 1);
+    assert_eq!(bench.notify("/a", "second").len(), 1);
+}
+
+#[test]
+fn an_error_ends_all_observations() {
+    let mut bench = Bench::new();
+    bench.register(peer(1), &observe("a", 1, 0));
+    bench.endpoint.notify(bench.now, "/a", &mut |_| Some(Response::new(Code::NOT_FOUND)));
+    let sent = bench.sent();
+    assert_eq!((sent[0].code, sent[0].options.uint(Number::OBSERVE)), (Code::NOT_FOUND, None));
+    assert_eq!(bench.endpoint.observers(), 0);
+}
+
+#[test]
+fn observers_beyond_the_limit_get_the_representation_only() {
+    let limits = Limits { observers: 3, observers_of_peer: 2, ..Limits::default() };
+    let mut bench = Bench::with(Config { limits, ..Config::default() });
+    let register = |bench: &mut Bench, of: u8, id: u16| {
+        let mut message = observe("a", id, 0);
+        message.token = Token::new(&id.to_be_bytes());
+        bench.register(peer(of), &message)[0].options.uint(Number::OBSERVE).is_some()
+    };
+    let accepted: Vec<bool> = [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5)]
+        .into_iter()
+        .map(|(of, id)| register(&mut bench, of, id))
+        .collect();
+    assert_eq!(accepted, [true, true, false, true, false]);
+    assert_eq!(bench.endpoint.counters().refused, 2);
+    bench.endpoint.forget(peer(1));
+    assert_eq!(bench.endpoint.observers(), 1);
+}
+
+#[test]
+fn a_client_ignores_older_notifications_and_fetches_the_rest_of_long_ones() {
+    let mut bench = Bench::new();
+    let request = Request { observes: true, ..Request::new(Code::GET, "/a") };
+    let (id, sent) = bench.request(peer(1), request);
+    assert_eq!(sent[0].options.uint(Number::OBSERVE), Some(0));
+    let token = sent[0].token;
+    let mut reply = reply_to(&sent[0], Code::CONTENT, b"first");
+    reply.options.add_uint(Number::OBSERVE, 100);
+    bench.receive(peer(1), &reply);
+    assert_eq!(bench.notified().body, "first");
+    let notification = |id: u16, number: u32, payload: &'static [u8]| {
+        let mut message = Message::new(Kind::NonConfirmable, Code::CONTENT, id);
+        message.token = token;
+        message.options.add_uint(Number::OBSERVE, number);
+        message.payload = Bytes::from_static(payload);
+        message
+    };
+    bench.receive(peer(1), &notification(1, 102, b"third"));
+    assert_eq!(bench.notified().body, "third");
+    bench.receive(peer(1), &notification(2, 101, b"second"));
+    assert!(bench.events.is_empty(), "it is older");
+    // The number wraps around at 2^24, and any number is newer after 128 s.
+    bench.pass(129.0);
+    bench.events.clear();
+    bench.receive(peer(1), &notification(3, 5, b"fourth"));
+    assert_eq!(bench.notified().body, "fourth");
+    let mut long = notification(4, 6, &[1; 16]);
+    long.options.add_block(Number::BLOCK2, block(0, true, 0));
+    long.options.add(Number::ETAG, &b"e"[..]);
+    let sent = bench.receive(peer(1), &long);
+    assert_ne!(sent[0].token, token, "the blocks have another token");
+    assert_eq!(sent[0].options.uint(Number::OBSERVE), None);
+    let mut rest = reply_to(&sent[0], Code::CONTENT, &[2; 3]);
+    rest.options.add_block(Number::BLOCK2, block(1, false, 0));
+    rest.options.add(Number::ETAG, &b"e"[..]);
+    bench.receive(peer(1), &rest);
+    assert_eq!(bench.notified().body, [&[1; 16][..], &[2; 3]].concat());
+    bench.endpoint.cancel(bench.now, id);
+    let sent = bench.sent();
+    assert_eq!((sent[0].options.uint(Number::OBSERVE), sent[0].token), (Some(1), token));
+    let late = Message { kind: Kind::Confirmable, ..notification(9, 7, b"late") };
+    assert_eq!(bench.receive(peer(1), &late), [Message::new(Kind::Reset, Code::EMPTY, 9)]);
+}
+
+#[test]
+fn a_client_registers_again_when_its_representation_is_stale() {
+    let mut bench = Bench::new();
+    let request = Request { observes: true, ..Request::new(Code::GET, "/a") };
+    let (_, sent) = bench.request(peer(1), request);
+    let mut reply = reply_to(&sent[0], Code::CONTENT, b"first");
+    reply.options.add_uint(Number::OBSERVE, 100);
+    reply.options.add_uint(Number::MAX_AGE, 30);
+    bench.receive(peer(1), &reply);
+    assert_eq!(bench.pass(30.0), []);
+    let again = bench.pass(11.0);
+    assert_eq!(again[0].options.uint(Number::OBSERVE), Some(0));
+    assert_eq!(again[0].token, sent[0].token);
+}

@@ -4,8 +4,8 @@
 # usage: tools/setup.sh rust | build | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   the same as rust, and the C compiler and linker that the dependencies need
-#   test    the same as build, and the tools that only tests and lints need: openssl, curl, libcoap, Mosquitto, QEMU and a
-#           C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
+#   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, curl, Mosquitto,
+#           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
 set -euo pipefail

@@ -1,4 +1,4 @@
-// Signed readings (objects.md, section 7.1).
+// Signed readings (objects.md, section 7.2).
 
 import * as cbor from "./cbor.mjs";
 import { openObject, TYP_READING, verifyObject } from "./cose.mjs";

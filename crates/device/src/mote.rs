@@ -48,7 +48,6 @@ use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 mod hash;
 mod outdated;
-mod place;
 mod rollback;
 mod unstated;
 mod urgent;

@@ -238,11 +238,6 @@ impl<'a> Now<'a> {
         epoch
     }
 
-    /// Returns the time of the machine's clock, or 0 if the clock was wrong for the last epoch.
-    fn unix_ms(&self) -> u64 {
-        if self.is_far || self.is_behind { 0 } else { (self.machine)() }
-    }
-
     /// Returns the epoch for a reading: the epoch by the clock, but at least `least`.
     fn epoch_from(&mut self, least: EpochNumber) -> EpochNumber {
         let epoch = self.epoch();
@@ -521,9 +516,11 @@ impl<K: Signer + Send> Run<'_, K> {
         least.max(self.mote.mote().profile().epochs.0)
     }
 
-    /// Counts a reading that was sealed, and passes it to the answerer.
-    fn note_taken(&mut self, record: &[u8]) {
+    /// Counts a reading that was sealed, and passes it to the answerer and to those who serve it.
+    /// `unix_ms` is 0 if the time is not known.
+    fn note_taken(&mut self, unix_ms: u64, record: &[u8]) {
         self.ran.readings += 1;
+        self.note_newest(unix_ms, record);
         self.answerers.sensed(record);
     }
 
@@ -542,10 +539,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     && !(pace.speed.is_none() && self.holds_back())
                 {
                     match self.mote.sense(self.settings.calendar.epoch_of(unix_ms), record) {
-                        Ok(()) => {
-                            self.note_taken(record);
-                            self.note_newest(unix_ms, record);
-                        }
+                        Ok(()) => self.note_taken(unix_ms, record),
                         Err(DurableError::Refused(
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                         )) => {
@@ -589,10 +583,7 @@ impl<K: Signer + Send> Run<'_, K> {
     fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
-            Ok(()) => {
-                self.note_taken(record);
-                self.note_newest(now.unix_ms(), record);
-            }
+            Ok(()) => self.note_taken(now.unix_ms(), record),
             Err(DurableError::Refused(
                 error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
             )) => {

@@ -71,14 +71,14 @@ impl<K: Signer + Send> Run<'_, K> {
     ) -> Result<(), RunError> {
         let UrgentReading { record, reports } = reading;
         let least = self.least_epoch();
-        let epoch = match readings {
-            Readings::Live { now, .. } => now.epoch_from(least),
-            Readings::Recorded { .. } => least,
+        let (epoch, unix_ms) = match readings {
+            Readings::Live { now, .. } => (now.epoch_from(least), now.unix_ms()),
+            Readings::Recorded { .. } => (least, 0),
         };
         let report = match self.mote.sense_urgent(epoch, &record) {
             Ok(Ok((ticket, place))) => {
                 self.mote.sync()?;
-                self.note_taken(&record);
+                self.note_taken(unix_ms, &record);
                 if let Some(reports) = &reports {
                     self.urgent.0.insert(ticket, reports.clone());
                 }

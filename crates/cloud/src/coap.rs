@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method};
 use http_body_util::{BodyExt as _, Limited};
-use moteseal_api::{CBOR_SEQ, ErrorKind, JSON, paths};
+use moteseal_api::{CBOR_SEQ, COSE, ErrorKind, JSON, paths};
 use moteseal_core::record::DeviceId;
 use moteseal_net::coap::{
     Code, Config, ExchangeId, Format, Handle, Limits, Owner, Request, Response, Security, Service,
@@ -182,7 +182,7 @@ fn to_http(
             Format::CBOR_SEQ => CBOR_SEQ,
             Format::JSON => JSON,
             Format::OCTETS => "application/octet-stream",
-            Format::COSE_SIGN1 => "application/cose; cose-type=\"cose-sign1\"",
+            Format::COSE_SIGN1 => COSE,
             _ => "application/x-unknown",
         };
         http = http.header(CONTENT_TYPE, media_type);

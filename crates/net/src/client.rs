@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use moteseal_api::JSON;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Url};
 
@@ -20,10 +21,6 @@ mod coap;
 
 pub use coap::DeviceKey;
 
-/// The media type of streams of items.
-const CBOR_SEQ: &str = "application/cbor-seq";
-/// The media type of JSON.
-const JSON: &str = "application/json";
 /// The maximum size of a problem document that is read, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 /// The media type of problems (RFC 9457).

@@ -43,11 +43,19 @@ const MAX_RESPONSE: u64 = 4096;
 /// The pause before another process is asked again, if it uses the state.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Accepts values, of which the first may be negative. An unknown option is not a value.
+fn values(text: &str) -> Result<String, &'static str> {
+    if text.starts_with("--") {
+        return Err("this is an option that the command does not have");
+    }
+    Ok(text.to_owned())
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Event {
     /// The reading: its values, separated by commas, in the order of the columns of the
     /// configuration
-    #[arg(value_name = "VALUES", allow_hyphen_values = true)]
+    #[arg(value_name = "VALUES", allow_hyphen_values = true, value_parser = values)]
     values: String,
     /// The device's configuration
     #[arg(long, value_name = "FILE")]

@@ -138,9 +138,9 @@ fn bundles_are_pushed_over_coap_and_a_device_pushes_only_its_own() {
     let push =
         |to: &str, more: &[&str]| scene.run(&[&["push", "bundles", "--to", to][..], more].concat());
     let (plain, secure) = (cloud.url("coap"), cloud.url("coaps"));
-    assert!(push(plain, &[]).failed(3).contains("Unauthorized"));
+    assert!(push(plain, &[]).failed(2).contains("Unauthorized"));
     let refused = push(secure, &["--link-secret", "keys/dev1.cloud.key"]);
-    assert!(refused.failed(3).contains("Forbidden"), "{refused:?}");
+    assert!(refused.failed(2).contains("Forbidden"), "{refused:?}");
     std::fs::create_dir(scene.path("own")).unwrap();
     for name in scene.names("bundles").iter().filter(|name| name.starts_with("dev1")) {
         std::fs::copy(scene.path("bundles").join(name), scene.path("own").join(name)).unwrap();
@@ -173,7 +173,7 @@ fn libcoap_uploads_a_bundle_in_blocks_without_dtls_and_with_both_kinds_of_it() {
     let bundles = scene.names("bundles");
     let length = |name: &String| scene.path("bundles").join(name).metadata().unwrap().len();
     let bundle = bundles.iter().max_by_key(|name| length(name)).unwrap();
-    assert!(length(bundle) > 1024, "it does not fit into a block");
+    assert!(length(bundle) > 256, "it has several blocks of 64 bytes");
     let file = format!("bundles/{bundle}");
     scene.run(&["key", "link", "--out", "keys/cloud.key"]).done();
     let link = ["key", "link", "--group-secret", "keys/cloud.key", "--device", "dev1"];
@@ -215,7 +215,7 @@ fn libcoap_uploads_a_bundle_in_blocks_without_dtls_and_with_both_kinds_of_it() {
         let key = std::ffi::OsStr::from_bytes(&key[..]);
         let url = format!("{}/bundles", cloud.url("coaps"));
         let mut command = Command::new("coap-client-openssl");
-        command.args(["-m", "put", "-t", "63", "-f", &file, "-b", "512", "-B", "20", "-u", device]);
+        command.args(["-m", "put", "-t", "63", "-f", &file, "-b", "128", "-B", "20", "-u", device]);
         let output = command.arg("-k").arg(key).arg(url).current_dir(scene.path("")).output();
         shows(output.unwrap().stdout, r#"{"stored":0,"known":1}"#);
     }

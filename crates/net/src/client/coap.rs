@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use moteseal_api::{CBOR_SEQ, COSE, JSON};
 use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 
-use super::{CBOR_SEQ, JSON, Options};
+use super::Options;
 use crate::coap::socket::NoService;
 use crate::coap::{
     Address, Code, Config, Format, Request, RequestError, Response, Security, Socket, To,
@@ -187,6 +188,7 @@ fn format(media_type: &str) -> Format {
     match media_type {
         CBOR_SEQ => Format::CBOR_SEQ,
         JSON => Format::JSON,
+        COSE => Format::COSE_SIGN1,
         _ => Format::OCTETS,
     }
 }

@@ -43,7 +43,7 @@ bench: setup-build ## Measure speed against physical limits; fail if a bar is mi
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers
-bench-peers: setup-build ## Compare Moteseal with other systems: trees, one signature per event, private sums, DTLS handshakes (needs the headers of OpenSSL), Tessera (needs Go)
+bench-peers: setup-peers ## Compare Moteseal with other systems: trees, one signature per event, private sums, DTLS handshakes, Tessera (needs Go)
 	@cd peers && cargo run --release --quiet $(CARGO_FLAGS)
 
 .PHONY: lab
@@ -210,6 +210,10 @@ fuzz-smoke: setup-build ## Fuzz every parser with coverage guidance, FUZZ_SECOND
 .PHONY: setup-build
 setup-build:
 	@$(BY_ITSELF) tools/setup.sh build
+
+.PHONY: setup-peers
+setup-peers:
+	@$(BY_ITSELF) tools/setup.sh peers
 
 .PHONY: setup-test
 setup-test:

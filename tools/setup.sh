@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what is missing to build Moteseal and to run its tests.
 #
-# usage: tools/setup.sh rust | build | test
+# usage: tools/setup.sh rust | build | peers | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   the same as rust, and the C compiler and linker that the dependencies need
+#   peers   the same as build, and the libraries that the measured peers need
 #   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, curl, Mosquitto,
 #           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
@@ -111,6 +112,11 @@ deny() {
 case "${1:-}" in
 rust) rust ;;
 build) build ;;
+peers)
+    build
+    [ -e /usr/include/openssl/ssl.h ] || install "OpenSSL's headers" libssl-dev
+    need pkg-config pkg-config
+    ;;
 test)
     build
     need openssl openssl
@@ -124,5 +130,5 @@ test)
     python
     deny
     ;;
-*) die "usage: tools/setup.sh rust | build | test" ;;
+*) die "usage: tools/setup.sh rust | build | peers | test" ;;
 esac

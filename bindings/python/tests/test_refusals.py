@@ -252,13 +252,14 @@ def test_refuses_credentials_that_cannot_be_used(home: Home, tmp_path: Path) -> 
     def client(url: str, **credentials: str | Path) -> moteseal.Client:
         return moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False, **credentials)  # type: ignore[arg-type]
 
-    for credentials in [
+    incomplete: list[dict[str, str | Path]] = [
         {"user": "ali"},
         {"password_file": password},
         {"token": password, "user": "ali", "password_file": password},
         {"client_cert": password},
         {"client_key": password},
-    ]:
+    ]
+    for credentials in incomplete:
         with pytest.raises(ValueError, match="give both"):
             client("https://cloud.example", **credentials)
     with pytest.raises(moteseal.UsageError) as caught:

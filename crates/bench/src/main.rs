@@ -7,6 +7,7 @@
 mod application;
 mod broadcast;
 mod broker;
+mod coap;
 mod configurations;
 mod coordinator;
 mod grades;
@@ -63,6 +64,8 @@ enum Suite {
     },
     /// Measure publishing over MQTT against `mosquitto_pub` (needs Mosquitto)
     Mqtt(Output),
+    /// Measure links over CoAP and DTLS against links over MQTT and TLS (needs Mosquitto)
+    Coap(Output),
     /// Measure encryption and aggregation of private sums
     Sies(Output),
     /// Measure verification of a cloud's responses, from memory to verified rows
@@ -136,6 +139,7 @@ fn main() -> ExitCode {
         Suite::Coordinator(output) => (output, coordinator::run()),
         Suite::Growth { output, plot } => (output, growth::run(plot.as_deref())),
         Suite::Mqtt(output) => (output, mqtt::run()),
+        Suite::Coap(output) => (output, coap::run()),
         Suite::Sies(output) => (output, Ok(sies::run())),
         Suite::Verification(output) => (output, verification::run()),
         Suite::Broadcast(arguments) => return broadcast::main(&arguments),

@@ -41,7 +41,7 @@ const MESSAGES: usize = 60_000;
 const FULL_MESSAGES: usize = 20_000;
 const RUNS: usize = 5;
 const RECORD: usize = 32;
-const SECRET: [u8; 32] = [0x51; 32];
+pub(crate) const SECRET: [u8; 32] = [0x51; 32];
 const EPOCH: EpochNumber = EpochNumber(400_000);
 const LEVELS: u8 = 20;
 /// The size of a device's buffer for unacknowledged events, in bytes.
@@ -122,7 +122,8 @@ async fn deliver(
     events: usize,
     messages: usize,
 ) -> Result<Outcome, Failed> {
-    let (roster, device, coordinator) = group()?;
+    let (roster, devices, coordinator) = group(1)?;
+    let device = *devices.first().ok_or("the roster has no device")?;
     let key = LinkKey::new(&LinkKey::secret_of(&SECRET, roster.group(), device));
     // Use a new group, so that no frame of an earlier repetition is received.
     static RUN: AtomicUsize = AtomicUsize::new(0);
@@ -168,12 +169,20 @@ async fn deliver(
     Ok(Outcome { time, frames_a_sync })
 }
 
-/// Creates a group of one device, with a budget that is large enough for all events.
-fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
-    let secret = |byte| SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]);
-    let (operator, device, coordinator) = (secret(1)?, secret(2)?, secret(3)?);
+/// Creates a group with a budget that is large enough for all events. Returns the roster, the devices
+/// and the key of the coordinator.
+pub(crate) fn group(count: u8) -> Result<(Roster, Vec<DeviceId>, SecretKey), Failed> {
+    let secret = |byte: u16| {
+        let mut seed = [0; 32];
+        seed[..2].copy_from_slice(&byte.to_be_bytes());
+        SecretKey::from_seed(Algorithm::Ed25519, &seed)
+    };
+    let (operator, coordinator) = (secret(1)?, secret(3)?);
     let budget = Budget { events: 1 << 24, coordinator: coordinator.public() };
-    let devices = [("mote", device.public())];
+    let names: Vec<String> = (0..count).map(|number| format!("mote{number}")).collect();
+    let keys = (0..count).map(|number| secret(256 + u16::from(number)).map(|key| key.public()));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let devices: Vec<_> = names.iter().map(String::as_str).zip(keys).collect();
     let first = FirstRoster {
         group: "bench",
         epoch_ms: 3_600_000,
@@ -182,12 +191,13 @@ fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
         devices: &devices,
     };
     let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
-    let device = roster.devices().next().ok_or("the roster has no device")?.id;
-    Ok((roster, device, coordinator))
+    let devices = roster.devices().map(|device| device.id).collect();
+    Ok((roster, devices, coordinator))
 }
 
-async fn send(
-    mut link: MqttChild,
+/// Sends messages of `events` events each, and waits until all events are acknowledged.
+pub(crate) async fn send(
+    mut link: impl ChildLink,
     device: DeviceId,
     key: &LinkKey,
     events: usize,
@@ -233,7 +243,7 @@ async fn send(
 
 async fn flush(
     forwarder: &mut Forwarder<BUFFER>,
-    link: &MqttChild,
+    link: &impl ChildLink,
     device: DeviceId,
     key: &LinkKey,
     scratch: &mut [u8],

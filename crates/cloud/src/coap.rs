@@ -18,6 +18,7 @@ use moteseal_net::coap::{
     Socket,
 };
 use moteseal_service::Peer;
+use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 
 use crate::state::Shared;
@@ -26,6 +27,9 @@ use crate::state::Shared;
 const MAX_UPLOAD: usize = 16 << 20;
 /// The maximum length of the body of another request, in bytes.
 const MAX_REQUEST: usize = 64 << 10;
+/// The maximum total length of the bodies of the requests in progress, in KiB. One request may always
+/// have the longest body.
+const IN_PROGRESS: usize = 4 * (MAX_UPLOAD >> 10);
 /// The maximum length of a response over CoAP, in bytes.
 const MAX_RESPONSE: usize = 1 << 20;
 /// The short paths, and the paths of the HTTP contract for which they stand.
@@ -91,6 +95,7 @@ impl Listen {
         let secure = self.coaps.map(|(address, security)| ("coaps", address, security));
         let most = MAX_UPLOAD.min(shared.limits.body_bytes);
         let (mut urls, mut sockets) = (Vec::new(), Vec::new());
+        let room = Arc::new(Semaphore::new(IN_PROGRESS));
         for (scheme, address, security) in plain.into_iter().chain(secure) {
             let config = Config {
                 body_limit: Arc::new(move |code, path| match code {
@@ -101,7 +106,8 @@ impl Listen {
                 ..Config::default()
             };
             let socket = Socket::listen(address, security, config, |handle| {
-                Box::new(Requests { router: router.clone(), handle: handle.clone() })
+                let room = Arc::clone(&room);
+                Box::new(Requests { router: router.clone(), handle: handle.clone(), room })
             });
             let socket = socket.map_err(|error| CoapError { address, error })?;
             urls.push(format!("{scheme}://{}", socket.handle().address()));
@@ -125,6 +131,8 @@ fn http_path(path: &str) -> Option<&str> {
 struct Requests {
     router: Router,
     handle: Handle,
+    /// Room for the bodies of requests in progress, in KiB.
+    room: Arc<Semaphore>,
 }
 
 impl Service for Requests {
@@ -149,6 +157,12 @@ impl Service for Requests {
                 "there is nothing at this path; /.well-known/core lists the paths",
             ));
         };
+        let size = u32::try_from((request.body.len() >> 10) + 1).unwrap_or(u32::MAX);
+        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(size) else {
+            let text = "too many requests are in progress; try again shortly";
+            let busy = Response::error(Code::SERVICE_UNAVAILABLE, text);
+            return Some(Response { max_age: Some(1), ..busy });
+        };
         let Some(http) = to_http(path, method, id, owner, &request) else {
             return Some(Response::new(Code::BAD_OPTION));
         };
@@ -157,6 +171,7 @@ impl Service for Requests {
             // The routes answer every request.
             let Ok(response) = router.oneshot(http).await;
             handle.respond(id, to_coap(response, request.code == Code::GET).await).await;
+            drop(room);
         });
         None
     }

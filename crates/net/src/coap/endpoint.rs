@@ -448,9 +448,15 @@ fn acknowledged(
         }
         Purpose::Transfer(number) => {
             let lifetime = shared.config.transmission.exchange_lifetime;
-            let mut transfers = state.transfers.iter_mut();
-            if let Some(transfer) = transfers.find(|transfer| transfer.number == number) {
-                transfer.deadline = now + lifetime;
+            let place = state.transfers.iter().position(|transfer| transfer.number == number);
+            if let Some(place) = place {
+                if state.transfers[place].ends_with_acknowledgement() {
+                    state.transfers.swap_remove(place);
+                    let response = Ok(Response::new(Code::CHANGED));
+                    shared.emit(Event::Response { id: RequestId { peer, number }, response });
+                } else {
+                    state.transfers[place].deadline = now + lifetime;
+                }
             }
         }
         Purpose::Notification(token) => serving::notified(now, peer, state, shared, token),

@@ -151,6 +151,16 @@ impl Transfer {
         message
     }
 
+    /// Returns whether an empty acknowledgement of the last message ends the transfer, because the
+    /// server does not send a response that reports success (RFC 7967). The code of the response is
+    /// then assumed to be 2.04.
+    pub(super) fn ends_with_acknowledgement(&self) -> bool {
+        const SUCCESS: u8 = 2;
+        let size = 16 << self.exponent;
+        let is_last = self.request.body.len().saturating_sub(self.sent) <= size;
+        self.request.no_response & SUCCESS != 0 && is_last && self.observation.is_none()
+    }
+
     /// Returns the message that ends an observation.
     pub(super) fn cancellation(&self) -> Option<Message> {
         let observation = self.observation.as_ref()?;

@@ -76,6 +76,23 @@ async fn frames_travel(is_secure: bool, listen: SocketAddr) {
     }
     parent.announce(Bytes::from_static(b"round 2")).await.unwrap();
     assert_eq!(within(child.receive()).await.unwrap(), Down::Announcement("round 2".into()));
+    // Many more frames than are sent at the same time, in both directions.
+    let many = async {
+        for number in 0..300_u32 {
+            child.send(Bytes::copy_from_slice(&number.to_be_bytes())).await.unwrap();
+        }
+    };
+    let receive = async {
+        for number in 0..300_u32 {
+            assert_eq!(parent.receive().await.unwrap().frame, number.to_be_bytes()[..]);
+        }
+    };
+    within(async { tokio::join!(many, receive) }).await;
+    for number in 0..300_u32 {
+        let frame = Bytes::copy_from_slice(&number.to_be_bytes());
+        parent.send(DEVICE, frame.clone()).await.unwrap();
+        assert_eq!(within(child.receive()).await.unwrap(), Down::Frame(frame));
+    }
     let long = child.send(Bytes::from(vec![0; MAX_FRAME + 1])).await;
     assert_eq!(long.unwrap_err().name(), "FrameTooLong");
     // A frame for a device that is not there is lost, and does not block.

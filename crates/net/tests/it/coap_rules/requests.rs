@@ -144,3 +144,21 @@ fn a_response_that_the_client_does_not_want_is_not_sent() {
     let (id, _) = bench.requested();
     assert_eq!(bench.respond(id, Response::new(Code::NOT_FOUND)), []);
 }
+
+#[test]
+fn a_request_that_wants_no_response_ends_with_its_acknowledgement() {
+    let mut bench = Bench::new();
+    let body = vec![7; 1500];
+    let request = Request::new(Code::POST, "/a").with_body(Format::OCTETS, body);
+    let (_, sent) = bench.request(peer(1), Request { no_response: 2, ..request });
+    // The acknowledgement of a block that is not the last one is not the end.
+    bench.receive(peer(1), &ack(&sent[0]));
+    assert!(bench.events.is_empty());
+    let mut reply =
+        Message { kind: Kind::NonConfirmable, ..reply_to(&sent[0], Code::CONTINUE, b"") };
+    reply.options.add_block(Number::BLOCK1, block(0, true, 6));
+    let sent = bench.receive(peer(1), &reply);
+    bench.receive(peer(1), &ack(&sent[0]));
+    assert_eq!(bench.success().code, Code::CHANGED);
+    assert_eq!(bench.pass(300.0), []);
+}

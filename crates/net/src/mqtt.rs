@@ -152,9 +152,9 @@ fn name(device: [u8; 8]) -> String {
     format!("{:016x}", u64::from_be_bytes(device))
 }
 
-/// Returns the device that the last level of a topic names. Only the form that [`name`] returns is
+/// Returns the device that the last level of a topic or of a path names. Only the form that [`name`] returns is
 /// accepted, so that each device has only one name.
-fn named(part: &[u8]) -> Option<[u8; 8]> {
+pub(crate) fn named(part: &[u8]) -> Option<[u8; 8]> {
     let text = std::str::from_utf8(part).ok().filter(|text| text.len() == 16)?;
     let device = u64::from_str_radix(text, 16).ok()?.to_be_bytes();
     (name(device) == text).then_some(device)

@@ -26,7 +26,7 @@ use crate::client::spread;
 use crate::dtls;
 use crate::fair;
 use crate::link::{ChildLink, Down, LinkError, MAX_FRAME, ParentLink, State, Up, check_length};
-use crate::mqtt::Backoff;
+use crate::mqtt::{Backoff, named};
 
 /// The maximum total size of the frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
@@ -480,15 +480,14 @@ struct ParentService {
 
 impl Service for ParentService {
     fn request(&mut self, id: ExchangeId, owner: Owner, request: Request) -> Option<Response> {
-        let named = request.path.strip_prefix("/link/").and_then(|rest| rest.rsplit_once('/'));
-        let Some((group, name)) = named else {
+        let parts = request.path.strip_prefix("/link/").and_then(|rest| rest.rsplit_once('/'));
+        let Some((group, name)) = parts else {
             return Some(Response::error(Code::NOT_FOUND, "there is no such resource"));
         };
         if group != self.shared.group {
             return Some(Response::error(Code::NOT_FOUND, "this gateway serves another group"));
         }
-        let device = u64::from_str_radix(name, 16).ok().map(u64::to_be_bytes);
-        let Some(device) = device.filter(|device| DeviceId(*device).to_string() == name) else {
+        let Some(device) = named(name.as_bytes()) else {
             return Some(Response::error(Code::NOT_FOUND, "the path names no device"));
         };
         let is_proven = match owner {

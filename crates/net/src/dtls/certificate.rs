@@ -11,11 +11,11 @@ use sha2::{Digest as _, Sha256};
 use webpki::{EndEntityCert, Error, KeyUsage};
 use zeroize::Zeroizing;
 
-use super::config::device_of;
 use super::{DtlsError, Identity, engine};
 use crate::LinkError;
 use crate::error::BadFile;
 use crate::file::read_small;
+use crate::mqtt::named;
 use crate::tls;
 
 /// The maximum size of a file with a key, in bytes.
@@ -140,7 +140,7 @@ impl Authority {
         let mut devices = leaf.valid_uri_names().filter_map(|uri| uri.strip_prefix(DEVICE));
         let device = match (devices.next(), devices.next()) {
             (None, _) => None,
-            (Some(digits), None) => Some(device_of(digits.as_bytes()).ok_or_else(|| {
+            (Some(digits), None) => Some(named(digits.as_bytes()).ok_or_else(|| {
                 DtlsError::NotTrusted { cause: format!("it names the device {digits:?}") }
             })?),
             _ => return Err(DtlsError::NotTrusted { cause: "it names two devices".to_owned() }),

@@ -10,6 +10,8 @@ use moteseal_core::record::DeviceId;
 use rustls_pki_types::ServerName;
 use zeroize::Zeroizing;
 
+use crate::mqtt::named;
+
 use super::certificate::{Authority, Certificates};
 use super::engine::{self, Keys};
 use super::{DtlsError, MAX_DATAGRAM};
@@ -206,27 +208,12 @@ impl Resolver {
 
 impl PskResolver for Resolver {
     fn resolve(&self, identity: &[u8]) -> Option<Vec<u8>> {
-        let device = device_of(identity);
+        let device = named(identity);
         let key = (self.resolve)(&device.unwrap_or_default())?;
         let device = device?;
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(device);
         Some(key.to_vec())
     }
-}
-
-/// Reads a device id of exactly 16 lower-case hexadecimal digits.
-pub(super) fn device_of(digits: &[u8]) -> Option<[u8; 8]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let digits: &[u8; 16] = digits.try_into().ok()?;
-    let mut device = [0; 8];
-    for (byte, pair) in device.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(device)
 }
 
 fn server_name(server: &str) -> Result<ServerName<'static>, DtlsError> {

@@ -11,7 +11,7 @@ use moteseal_service::metrics::gauge_value as value;
 use moteseal_verify::write;
 use tracing::{error, info, warn};
 
-use super::{UploadError, put};
+use super::put;
 use crate::metrics::Metrics;
 use crate::urgent::{UrgentQueue, Waiting};
 
@@ -58,8 +58,8 @@ pub(crate) async fn run(
                     info!(cloud = cloud.base(), "the cloud accepts urgent events again");
                 }
             }
-            Err(error) if is_about_the_event(&error) && count > 1 => single = count,
-            Err(error) if is_about_the_event(&error) => {
+            Err(error) if error.is_about_the_item() && count > 1 => single = count,
+            Err(error) if error.is_about_the_item() => {
                 metrics.upload_failed(error.name());
                 for (number, waiting) in sent {
                     error!(
@@ -86,11 +86,6 @@ pub(crate) async fn run(
             }
         }
     }
-}
-
-/// Returns whether the cloud rejected the request because of one of its events.
-const fn is_about_the_event(error: &UploadError) -> bool {
-    error.is_about_the_item()
 }
 
 /// Returns the body of a request with the first of these events, and their number.

@@ -92,6 +92,38 @@ impl UploadError {
     }
 }
 
+/// The pauses between attempts while the cloud accepts nothing: doubled after each, up to a limit.
+struct Pauses {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+    /// The name of the error that was reported last. Each kind of failure is reported once.
+    failing: Option<&'static str>,
+}
+
+impl Pauses {
+    const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, next: first, failing: None }
+    }
+
+    /// Records a success. Returns whether it ends a failure.
+    const fn succeeded(&mut self) -> bool {
+        self.next = self.first;
+        self.failing.take().is_some()
+    }
+
+    /// Records a failure. Returns whether it is of another kind than the one before.
+    fn failed(&mut self, error: &UploadError) -> bool {
+        self.failing.replace(error.name()) != Some(error.name())
+    }
+
+    /// Waits before the next attempt.
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(self.longest);
+    }
+}
+
 /// Uploads the contents of the outbox, and everything that is added to it, until the future is
 /// dropped. Dropping it loses nothing.
 pub(crate) async fn run(
@@ -101,7 +133,7 @@ pub(crate) async fn run(
     stored: Arc<Notify>,
     first_pause: Duration,
 ) {
-    let (mut pause, mut failing) = (first_pause, None);
+    let mut pauses = Pauses::new(first_pause, LONGEST_PAUSE);
     let mut held: HashMap<Name, Instant> = HashMap::new();
     loop {
         held.retain(|_, since| since.elapsed() < HELD);
@@ -114,8 +146,7 @@ pub(crate) async fn run(
         match upload(&outbox, &cloud, name).await {
             Ok(()) => {
                 metrics.uploaded.increment(1);
-                pause = first_pause;
-                if failing.take().is_some() {
+                if pauses.succeeded() {
                     info!(cloud = cloud.base(), "the cloud accepts epochs again");
                 }
             }
@@ -146,15 +177,13 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 metrics.upload_failed(error.name());
-                if failing != Some(error.name()) {
-                    failing = Some(error.name());
+                if pauses.failed(&error) {
                     warn!(
                         error = error.named(),
                         "the upload failed; epochs wait in the outbox until the cloud accepts them"
                     );
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pauses.wait().await;
             }
         }
     }

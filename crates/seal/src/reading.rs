@@ -2,13 +2,13 @@
 //! (spec/objects.md, section 7.2). The reading is also part of the epoch's seal, in the place that the
 //! signature states. The signed form is never part of a sample.
 
-use crate::seal::SealError;
+use crate::seal::{SealError, verify_by_roster};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex, Sequence};
-use moteseal_core::roster::{Directory, NoKey};
+use moteseal_core::roster::Directory;
 use moteseal_core::signature::Algorithm;
 
 /// Maximum length of the protected header of a signed reading in bytes.
@@ -143,20 +143,8 @@ impl<'a> SignedReading<'a> {
             return Err(SignedReadingError::WrongGroup);
         }
         let message = object.message(scratch)?;
-        let mut proven = Ok(());
-        let found = directory.with_key(reading.device, reading.index, reading.epoch, &mut |key| {
-            proven = if key.algorithm() == object.header.algorithm {
-                key.verify(message, object.signature)
-                    .map_err(|error| SignedReadingError::Seal(SealError::Signature(error)))
-            } else {
-                Err(SignedReadingError::Seal(SealError::AlgorithmMismatch))
-            };
-        });
-        found.map_err(|error| match error {
-            NoKey::Unknown => SignedReadingError::UnknownDevice,
-            NoKey::Ended => SignedReadingError::Seal(SealError::KeyEnded),
-        })?;
-        proven?;
+        let place = (reading.device, reading.index, reading.epoch);
+        verify_by_roster(&object, message, directory, place, SignedReadingError::UnknownDevice)?;
         Ok(reading)
     }
 

@@ -14,8 +14,7 @@ use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
-use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Scheme, SealIndex};
 use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SignatureError};
 
@@ -259,6 +258,31 @@ impl From<NoKey> for SealError {
             NoKey::Ended => Self::KeyEnded,
         }
     }
+}
+
+/// Verifies the signature of an object with the key that the directory has for the device and index,
+/// and that may sign in the epoch. `message` is what the object's signature covers. Returns `unknown`
+/// if the directory has no such key.
+pub(crate) fn verify_by_roster<E: From<SealError>>(
+    object: &Sign1<'_>,
+    message: &[u8],
+    directory: &(impl Directory + ?Sized),
+    (device, index, epoch): (DeviceId, SealIndex, EpochNumber),
+    unknown: E,
+) -> Result<(), E> {
+    let mut verified = Ok(());
+    let found = directory.with_key(device, index, epoch, &mut |key| {
+        verified = if key.algorithm() == object.header.algorithm {
+            key.verify(message, object.signature).map_err(SealError::Signature)
+        } else {
+            Err(SealError::AlgorithmMismatch)
+        };
+    });
+    found.map_err(|error| match error {
+        NoKey::Unknown => unknown,
+        NoKey::Ended => E::from(SealError::KeyEnded),
+    })?;
+    verified.map_err(E::from)
 }
 
 pub(crate) fn protected<'b>(

@@ -2,13 +2,13 @@
 //! signed object has no salt and no counters. The event is also part of the epoch's seal. The
 //! urgent form is never part of a sample.
 
-use crate::seal::SealError;
+use crate::seal::{SealError, verify_by_roster};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_PAYLOAD, SealIndex, Sequence};
-use moteseal_core::roster::{Directory, NoKey};
+use moteseal_core::roster::Directory;
 use moteseal_core::signature::Algorithm;
 
 /// Maximum length of the protected header of an urgent event in bytes.
@@ -99,20 +99,8 @@ impl<'a> UrgentEvent<'a> {
             return Err(UrgentError::WrongGroup);
         }
         let message = object.message(scratch)?;
-        let mut proven = Ok(());
-        let found = directory.with_key(event.device, event.index, event.epoch, &mut |key| {
-            proven = if key.algorithm() == object.header.algorithm {
-                key.verify(message, object.signature)
-                    .map_err(|error| UrgentError::Seal(SealError::Signature(error)))
-            } else {
-                Err(UrgentError::Seal(SealError::AlgorithmMismatch))
-            };
-        });
-        found.map_err(|error| match error {
-            NoKey::Unknown => UrgentError::UnknownDevice,
-            NoKey::Ended => UrgentError::Seal(SealError::KeyEnded),
-        })?;
-        proven?;
+        let place = (event.device, event.index, event.epoch);
+        verify_by_roster(&object, message, directory, place, UrgentError::UnknownDevice)?;
         Ok(event)
     }
 

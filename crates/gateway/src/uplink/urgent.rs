@@ -11,7 +11,7 @@ use moteseal_service::metrics::gauge_value as value;
 use moteseal_verify::write;
 use tracing::{error, info, warn};
 
-use super::put;
+use super::{Pauses, put};
 use crate::metrics::Metrics;
 use crate::urgent::{UrgentQueue, Waiting};
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(
     metrics: Arc<Metrics>,
     first_pause: Duration,
 ) {
-    let (mut pause, mut failing) = (first_pause, None);
+    let mut pauses = Pauses::new(first_pause, LONGEST_PAUSE);
     let mut held: HashMap<u64, Instant> = HashMap::new();
     // After a rejection, events are sent one by one until the rejected one is found.
     let mut single = 0_usize;
@@ -53,8 +53,8 @@ pub(crate) async fn run(
             Ok(()) => {
                 sent.iter().for_each(|(number, _)| queue.remove(*number));
                 metrics.urgent_uploaded.increment(count as u64);
-                (pause, single) = (first_pause, single.saturating_sub(1));
-                if failing.take().is_some() {
+                single = single.saturating_sub(1);
+                if pauses.succeeded() {
                     info!(cloud = cloud.base(), "the cloud accepts urgent events again");
                 }
             }
@@ -74,15 +74,13 @@ pub(crate) async fn run(
             }
             Err(error) => {
                 metrics.upload_failed(error.name());
-                if failing != Some(error.name()) {
-                    failing = Some(error.name());
+                if pauses.failed(&error) {
                     warn!(
                         error = error.named(),
                         "the upload of urgent events failed; they wait until the cloud accepts them"
                     );
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pauses.wait().await;
             }
         }
     }

@@ -45,11 +45,12 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut report = Report::new(format!(
-        "{DEVICES} devices at once, frames of one event of 32 bytes until the gateway has acknowledged them as durable, medians of {RUNS} interleaved runs"
+        "{DEVICES} devices at once, frames of events of 32 bytes until the gateway has acknowledged them as durable, medians of {RUNS} interleaved runs"
     ));
-    for (name, events, bar) in
-        [("an event a frame", 1, Some(Bar::AtLeast(0.5))), ("64 events a frame", 64, None)]
-    {
+    for (name, events, bar) in [
+        ("an event a frame", 1, Some(Bar::AtLeast(0.5))),
+        ("64 events a frame", 64, Some(Bar::AtLeast(0.5))),
+    ] {
         let (mut rates, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
         for run in 0..=RUNS {
             let mut found = Vec::new();

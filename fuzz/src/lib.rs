@@ -21,12 +21,13 @@ pub mod schema;
 pub mod serial;
 pub mod stream;
 pub mod sums;
+pub mod urgent;
 
 /// A target: its name, its check, and valid inputs.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("address", address::run, address::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
     ("coap", coap::run, coap::seeds),
@@ -41,6 +42,7 @@ pub const TARGETS: [Target; 14] = [
     ("serial", serial::run, serial::seeds),
     ("stream", stream::run, stream::seeds),
     ("sums", sums::run, sums::seeds),
+    ("urgent", urgent::run, urgent::seeds),
 ];
 
 /// Writes the seeds of a target to the folder `TARGET/` in the folder that `MOTESEAL_FUZZ_CORPUS`

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::Body;
@@ -15,10 +16,9 @@ use moteseal_api::{CBOR_SEQ, COSE, ErrorKind, JSON, paths};
 use moteseal_core::record::DeviceId;
 use moteseal_net::coap::{
     Code, Config, ExchangeId, Format, Handle, Limits, Owner, Request, Response, Security, Service,
-    Socket,
+    Socket, refused_by,
 };
-use moteseal_service::Peer;
-use tokio::sync::Semaphore;
+use moteseal_service::{Peer, Pool};
 use tower::ServiceExt as _;
 
 use crate::state::Shared;
@@ -27,9 +27,13 @@ use crate::state::Shared;
 const MAX_UPLOAD: usize = 16 << 20;
 /// The maximum length of the body of another request, in bytes.
 const MAX_REQUEST: usize = 64 << 10;
-/// The maximum total length of the bodies of the requests in progress, in KiB. One request may always
-/// have the longest body.
-const IN_PROGRESS: usize = 4 * (MAX_UPLOAD >> 10);
+/// The maximum total length of the bodies of the requests in progress, and of the responses that are
+/// prepared, in KiB. One request may always have the longest body.
+const IN_PROGRESS: u64 = 4 * (MAX_UPLOAD as u64 >> 10);
+/// The part of it that one address may use while less than half is free, in percent.
+const SHARE: u8 = 25;
+/// The memory for a request in progress in addition to its body, in KiB.
+const OVERHEAD: u64 = 16;
 /// The maximum length of a response over CoAP, in bytes.
 const MAX_RESPONSE: usize = 1 << 20;
 /// The short paths, and the paths of the HTTP contract for which they stand.
@@ -85,7 +89,21 @@ pub(crate) struct SessionDevice(pub(crate) DeviceId);
 #[derive(Default)]
 pub(crate) struct Sockets {
     pub(crate) urls: Vec<String>,
-    _sockets: Vec<Socket>,
+    sockets: Vec<Socket>,
+    /// The requests that were refused because too many were in progress.
+    busy: Arc<AtomicU64>,
+}
+
+impl Sockets {
+    /// Returns what the sockets refused or dropped, by name.
+    pub(crate) fn refused(&self) -> Vec<(&'static str, u64)> {
+        if self.sockets.is_empty() {
+            return Vec::new();
+        }
+        let mut refused = refused_by(self.sockets.iter().map(Socket::handle));
+        refused.push(("Busy", self.busy.load(Ordering::Relaxed)));
+        refused
+    }
 }
 
 impl Listen {
@@ -95,7 +113,9 @@ impl Listen {
         let secure = self.coaps.map(|(address, security)| ("coaps", address, security));
         let most = MAX_UPLOAD.min(shared.limits.body_bytes);
         let (mut urls, mut sockets) = (Vec::new(), Vec::new());
-        let room = Arc::new(Semaphore::new(IN_PROGRESS));
+        let pool = || Pool::new(IN_PROGRESS, SHARE, 1);
+        let (room, responses) = (pool(), pool());
+        let busy = Arc::<AtomicU64>::default();
         for (scheme, address, security) in plain.into_iter().chain(secure) {
             let config = Config {
                 body_limit: Arc::new(move |code, path| match code {
@@ -106,14 +126,15 @@ impl Listen {
                 ..Config::default()
             };
             let socket = Socket::listen(address, security, config, |handle| {
-                let room = Arc::clone(&room);
-                Box::new(Requests { router: router.clone(), handle: handle.clone(), room })
+                let (room, responses) = (Arc::clone(&room), Arc::clone(&responses));
+                let (router, handle, busy) = (router.clone(), handle.clone(), Arc::clone(&busy));
+                Box::new(Requests { router, handle, room, responses, busy })
             });
             let socket = socket.map_err(|error| CoapError { address, error })?;
             urls.push(format!("{scheme}://{}", socket.handle().address()));
             sockets.push(socket);
         }
-        Ok(Sockets { urls, _sockets: sockets })
+        Ok(Sockets { urls, sockets, busy })
     }
 }
 
@@ -131,8 +152,12 @@ fn http_path(path: &str) -> Option<&str> {
 struct Requests {
     router: Router,
     handle: Handle,
-    /// Room for the bodies of requests in progress, in KiB.
-    room: Arc<Semaphore>,
+    /// Room for the requests in progress, in KiB.
+    room: Arc<Pool>,
+    /// Room for the responses that are prepared, in KiB.
+    responses: Arc<Pool>,
+    /// The number of requests for which there was no room.
+    busy: Arc<AtomicU64>,
 }
 
 impl Service for Requests {
@@ -157,8 +182,10 @@ impl Service for Requests {
                 "there is nothing at this path; /.well-known/core lists the paths",
             ));
         };
-        let size = u32::try_from((request.body.len() >> 10) + 1).unwrap_or(u32::MAX);
-        let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(size) else {
+        let (peer, size) =
+            (Peer::from(id.peer.address.ip()), (request.body.len() as u64 >> 10) + OVERHEAD);
+        let Some(room) = self.room.take(peer, size) else {
+            self.busy.fetch_add(1, Ordering::Relaxed);
             let text = "too many requests are in progress; try again shortly";
             let busy = Response::error(Code::SERVICE_UNAVAILABLE, text);
             return Some(Response { max_age: Some(1), ..busy });
@@ -167,9 +194,11 @@ impl Service for Requests {
             return Some(Response::new(Code::BAD_OPTION));
         };
         let (router, handle) = (self.router.clone(), self.handle.clone());
+        let responses = Arc::clone(&self.responses);
         tokio::spawn(async move {
             // The routes answer every request.
             let Ok(response) = router.oneshot(http).await;
+            let _room = responses.wait(peer, MAX_RESPONSE as u64 >> 10).await;
             handle.respond(id, to_coap(response, request.code == Code::GET).await).await;
             drop(room);
         });

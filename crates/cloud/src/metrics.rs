@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Label};
-use moteseal_service::{ConnectionMetrics, Table};
+use moteseal_service::{ConnectionMetrics, Refusals, Table};
 
 const REQUESTS: &str = "moteseal_requests_total";
 const REQUEST_SECONDS: &str = "moteseal_request_seconds";
@@ -12,6 +12,7 @@ const REJECTED: &str = "moteseal_uploads_refused_total";
 #[derive(Debug)]
 pub(crate) struct Metrics {
     table: Table,
+    refusals: Refusals,
     routes: Vec<(&'static str, Route)>,
     pub(crate) stored: Counter,
     pub(crate) known: Counter,
@@ -54,6 +55,7 @@ impl Metrics {
         routes.dedup();
         let counter = |name, about| table.counter(name, about);
         Self {
+            refusals: Refusals::new(&table, "moteseal_coap_refused_total"),
             routes: routes.into_iter().map(|route| (route, Route::new(&table, route))).collect(),
             stored: counter("moteseal_bundles_stored_total", "New bundles stored."),
             known: counter(
@@ -127,6 +129,11 @@ impl Metrics {
     /// bounded.
     pub(crate) fn refused_upload(&self, name: &str) {
         self.table.counter_with(REJECTED, vec![Label::new("name", name.to_owned())]).increment(1);
+    }
+
+    /// Sets what the sockets for CoAP refused.
+    pub(crate) fn set_refused(&self, counts: &[(&'static str, u64)]) {
+        self.refusals.set(&self.table, counts);
     }
 
     /// Returns all metrics in Prometheus' text format.

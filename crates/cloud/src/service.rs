@@ -173,6 +173,7 @@ impl Cloud {
                 interval.tick().await;
                 shared.metrics.upkeep();
                 shared.metrics.credential_files_unusable.set(shared.access.unusable_files());
+                shared.metrics.set_refused(&sockets.refused());
                 log_suppressed(&shared.log.suppressed());
                 log_suppressed(&shared.findings_log.suppressed());
             }

@@ -32,6 +32,7 @@ const LIMITS: Limits = Limits {
     remembered: 16,
     remembered_bytes: 4 << 10,
     observers: 256,
+    observers_of_network: 64,
     observers_of_peer: 8,
     upload_bytes: 64 << 10,
     representation_bytes: 1 << 20,

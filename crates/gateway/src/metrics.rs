@@ -1,7 +1,7 @@
 //! The metrics of a coordinator. Each metric is registered once.
 
 use metrics::{Counter, Gauge, Histogram, Label};
-use moteseal_service::Table;
+use moteseal_service::{Refusals, Table};
 
 const REJECTED: &str = "moteseal_gateway_frames_refused_total";
 const FAILED: &str = "moteseal_gateway_uploads_failed_total";
@@ -9,6 +9,7 @@ const FAILED: &str = "moteseal_gateway_uploads_failed_total";
 #[derive(Debug)]
 pub(crate) struct Metrics {
     table: Table,
+    refusals: Refusals,
     pub(crate) frames: Counter,
     pub(crate) frames_dropped: Counter,
     pub(crate) events_seen: Counter,
@@ -43,6 +44,7 @@ impl Metrics {
         let counter = |name, about| table.counter(name, about);
         let gauge = |name, about| table.gauge(name, about);
         Self {
+            refusals: Refusals::new(&table, "moteseal_gateway_coap_refused_total"),
             frames: counter("moteseal_gateway_frames_total", "Frames received from devices."),
             frames_dropped: counter(
                 "moteseal_gateway_frames_dropped_total",
@@ -138,6 +140,11 @@ impl Metrics {
     /// labels.
     pub(crate) fn upload_failed(&self, name: &'static str) {
         self.table.counter_with(FAILED, vec![Label::new("name", name)]).increment(1);
+    }
+
+    /// Sets what the sockets for CoAP refused.
+    pub(crate) fn set_refused(&self, counts: &[(&'static str, u64)]) {
+        self.refusals.set(&self.table, counts);
     }
 
     /// Returns all metrics in the Prometheus text format.

@@ -245,6 +245,7 @@ impl Gateway {
                 _ = upkeep.tick() => {
                     shared.metrics.upkeep();
                     shared.metrics.frames_dropped.absolute(link.dropped());
+                    shared.metrics.set_refused(&link.refused());
                 }
             }
         }

@@ -219,4 +219,8 @@ impl ParentLink for AnyParent {
         let mqtt = self.mqtt.as_ref().map_or(0, MqttParent::dropped);
         mqtt + self.coap.as_ref().map_or(0, CoapParent::dropped)
     }
+
+    fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.coap.as_ref().map_or_else(Vec::new, CoapParent::refused)
+    }
 }

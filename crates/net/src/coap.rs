@@ -24,4 +24,6 @@ pub use exchange::{ExchangeId, Request, RequestError, RequestId, Response};
 pub use link::Credentials;
 pub use link::{ChildOptions, CoapChild, CoapParent};
 pub use message::{Code, Format};
-pub use socket::{Handle, Observation, Security, Service, Socket, To};
+pub use socket::{
+    Handle, Observation, Security, Service, Socket, SocketCounters, To, refused_by,
+};

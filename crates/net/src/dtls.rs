@@ -127,9 +127,11 @@ pub enum Event<'a> {
 /// The bounds of a server's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of sessions. If there are more, the session that was idle longest ends.
+    /// The maximum number of sessions. If there are more, the session that was idle longest ends,
+    /// first among those of anonymous peers.
     pub sessions: usize,
-    /// The maximum number of incomplete handshakes. If there are more, the oldest one ends.
+    /// The maximum number of incomplete handshakes. If there are more, the oldest one of the
+    /// network with the most of them ends.
     pub handshakes: usize,
     /// The maximum number of incomplete handshakes of one IPv4 address or one IPv6 /64 network. If
     /// there are more, the oldest one of that network ends.
@@ -162,8 +164,25 @@ pub struct Counters {
     pub unverified: u64,
     /// Handshakes that failed.
     pub refused: u64,
+    /// Requests for handshakes with a valid cookie that were dropped because there were too many.
+    /// A client repeats the request.
+    pub postponed: u64,
     /// Handshakes and sessions that ended because a limit was reached.
     pub evicted: u64,
+}
+
+impl Counters {
+    /// Returns these numbers by name.
+    #[must_use]
+    pub const fn by_name(&self) -> [(&'static str, u64); 5] {
+        [
+            ("DtlsStray", self.stray),
+            ("DtlsUnverified", self.unverified),
+            ("DtlsRefused", self.refused),
+            ("DtlsPostponed", self.postponed),
+            ("DtlsEvicted", self.evicted),
+        ]
+    }
 }
 
 /// Why a handshake failed, a session ended, or a plaintext was not sent.

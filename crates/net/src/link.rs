@@ -121,6 +121,12 @@ pub trait ParentLink: Send {
     /// Returns the number of messages that were dropped at this end, because they arrived faster
     /// than they were received, came from an unknown sender, or were not frames.
     fn dropped(&self) -> u64;
+
+    /// Returns the numbers of datagrams, requests and sessions that the link's sockets refused or
+    /// dropped, by name. The default implementation has no sockets and returns nothing.
+    fn refused(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// Waits until a link is up. Keeps waiting while a broker cannot be reached. Returns an error if

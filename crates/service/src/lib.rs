@@ -51,6 +51,7 @@ pub mod metrics;
 pub mod monitor;
 mod paced_stream;
 pub mod pool;
+mod refusals;
 mod signals;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -66,6 +67,7 @@ pub use log_limit::LogLimit;
 pub use metrics::Table;
 pub use monitor::{MetricsPage, Monitor, Monitored};
 pub use pool::{Held, Peer, Pool};
+pub use refusals::Refusals;
 pub use signals::stop_signal;
 pub use tls::{TlsError, certificate_key};
 pub use tls_files::TlsFiles;

@@ -30,12 +30,14 @@ struct Bounded<K, V> {
     total: usize,
     bound: usize,
     lifetime: Duration,
+    /// The number of entries that were dropped at the bound.
+    dropped: u64,
 }
 
 impl<K: Clone + Ord + std::hash::Hash, V> Bounded<K, V> {
     fn new(bound: usize, lifetime: Duration) -> Self {
         let (entries, by_end) = (HashMap::new(), BTreeSet::new());
-        Self { entries, by_end, total: 0, bound, lifetime }
+        Self { entries, by_end, total: 0, bound, lifetime, dropped: 0 }
     }
 
     fn take(&mut self, key: &K) -> Option<V> {
@@ -54,6 +56,7 @@ impl<K: Clone + Ord + std::hash::Hash, V> Bounded<K, V> {
         while self.total > self.bound
             && let Some((_, oldest)) = self.by_end.first().cloned()
         {
+            self.dropped += 1;
             drop(self.take(&oldest));
         }
     }
@@ -84,6 +87,11 @@ pub(super) enum Received {
 impl Uploads {
     pub(super) fn new(bound: usize, lifetime: Duration) -> Self {
         Self(Bounded::new(bound, lifetime))
+    }
+
+    /// Returns the number of bodies that were dropped because there were too many.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.0.dropped
     }
 
     pub(super) fn receive(
@@ -138,6 +146,11 @@ pub(super) struct Representations(Bounded<RepresentationKey, Response>);
 impl Representations {
     pub(super) fn new(bound: usize, lifetime: Duration) -> Self {
         Self(Bounded::new(bound, lifetime))
+    }
+
+    /// Returns the number of representations that were dropped because there were too many.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.0.dropped
     }
 
     pub(super) fn put(&mut self, now: Instant, key: RepresentationKey, response: Response) {

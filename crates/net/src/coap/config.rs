@@ -1,7 +1,7 @@
 //! The parameters of an endpoint: the times of RFC 7252, section 4.8, and the bounds on memory.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,8 +87,11 @@ pub struct Limits {
     pub remembered: usize,
     /// The number of bytes of the remembered replies to one peer.
     pub remembered_bytes: usize,
-    /// The number of observers.
+    /// The number of observers. Those whose addresses are not validated get a quarter of it. At
+    /// that limit, the oldest one of them ends.
     pub observers: usize,
+    /// The number of observers with validated addresses of one IPv4 address or one IPv6 /64 network.
+    pub observers_of_network: usize,
     /// The number of observers of one peer.
     pub observers_of_peer: usize,
     /// The number of bytes of bodies that arrive in blocks.
@@ -106,6 +109,7 @@ impl Default for Limits {
             remembered: 128,
             remembered_bytes: 8 << 10,
             observers: 4096,
+            observers_of_network: 512,
             observers_of_peer: 16,
             upload_bytes: 64 << 20,
             representation_bytes: 16 << 20,
@@ -133,6 +137,15 @@ impl Peer {
     #[must_use]
     pub const fn is_secure(&self) -> bool {
         self.session != 0
+    }
+}
+
+/// Returns what limits count as one network: an IPv4 address, or the first 64 bits of an IPv6
+/// address.
+pub(crate) fn network(address: IpAddr) -> u128 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),
+        IpAddr::V6(address) => u128::from(address) >> 64,
     }
 }
 

@@ -16,7 +16,10 @@ use super::message::{Code, Kind, Malformed, Message, Number, Token};
 use super::peer::{Fate, Purpose, State};
 use super::transfer::{Progress, Transfer};
 
+mod observers;
 mod serving;
+
+use observers::Observers;
 
 /// A datagram to send, or an event.
 #[derive(Debug)]
@@ -70,11 +73,35 @@ pub struct Counters {
     pub retransmissions: u64,
     /// Messages that were not sent, because the address is not validated.
     pub withheld: u64,
-    /// Requests that were refused because too many were in progress, and observers that were not
-    /// registered.
+    /// Messages from unknown addresses that belong to no exchange.
+    pub stray: u64,
+    /// Requests that were refused because too many were in progress.
     pub refused: u64,
+    /// Observers that were not registered because there were too many.
+    pub unregistered: u64,
+    /// Observers without a validated address that were ended because there were too many.
+    pub displaced: u64,
+    /// Bodies and representations in blocks that were dropped because there were too many.
+    pub dropped: u64,
     /// Peers that were forgotten because too many were known.
     pub forgotten: u64,
+}
+
+impl Counters {
+    /// Returns what was refused or dropped, by name.
+    #[must_use]
+    pub const fn refused(&self) -> [(&'static str, u64); 8] {
+        [
+            ("Malformed", self.malformed),
+            ("Stray", self.stray),
+            ("Withheld", self.withheld),
+            ("TooManyRequests", self.refused),
+            ("TooManyObservers", self.unregistered),
+            ("ObserverDisplaced", self.displaced),
+            ("BodyDropped", self.dropped),
+            ("PeerForgotten", self.forgotten),
+        ]
+    }
 }
 
 /// What the peers of an endpoint share.
@@ -89,9 +116,7 @@ pub(super) struct Shared {
     next_number: u64,
     /// The number of the newest notification (RFC 7641, section 4.4).
     notification: u32,
-    observers: usize,
-    /// The peers that observe each path.
-    observing: HashMap<String, BTreeSet<Peer>>,
+    observers: Observers,
 }
 
 impl Shared {
@@ -167,8 +192,7 @@ impl Endpoint {
             representations,
             next_number: 0,
             notification: 0,
-            observers: 0,
-            observing: HashMap::new(),
+            observers: Observers::default(),
         };
         let (peers, schedule, by_use) = (HashMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { peers, schedule, by_use, owners: BTreeMap::new(), shared }
@@ -188,7 +212,8 @@ impl Endpoint {
     /// Returns what the endpoint counted.
     #[must_use]
     pub const fn counters(&self) -> Counters {
-        self.shared.counters
+        let dropped = self.shared.uploads.dropped() + self.shared.representations.dropped();
+        Counters { dropped, ..self.shared.counters }
     }
 
     /// Returns the number of peers about which the endpoint stores something.
@@ -200,7 +225,7 @@ impl Endpoint {
     /// Returns the number of observers.
     #[must_use]
     pub const fn observers(&self) -> usize {
-        self.shared.observers
+        self.shared.observers.total
     }
 
     /// Returns whether a message to a peer was retransmitted twice without an acknowledgement.
@@ -243,9 +268,17 @@ impl Endpoint {
     /// Processes a datagram.
     pub fn receive(&mut self, now: Instant, peer: Peer, datagram: &[u8]) {
         self.shared.counters.received += 1;
+        let message = Message::decode(datagram);
+        let is_request = message.as_ref().is_ok_and(|message| {
+            message.code.is_request()
+                && matches!(message.kind, Kind::Confirmable | Kind::NonConfirmable)
+        });
+        if !is_request && !peer.is_secure() && !self.peers.contains_key(&peer) {
+            return stray(peer, &mut self.shared, message);
+        }
         self.with(now, peer, |state, shared| {
             state.received(datagram.len());
-            match Message::decode(datagram) {
+            match message {
                 Ok(message) => received(now, peer, state, shared, message),
                 Err(malformed) => {
                     shared.counters.malformed += 1;
@@ -349,6 +382,7 @@ impl Endpoint {
         if place != moved {
             self.by_use.remove(&place);
             self.by_use.insert(moved);
+            self.shared.observers.prove(peer, state, &self.shared.config.limits);
         }
         self.reschedule(now, peer);
         result
@@ -389,8 +423,8 @@ impl Endpoint {
             self.schedule.remove(&(scheduled, peer));
         }
         for observer in &state.observers {
-            self.shared.observers -= 1;
-            stop_observing(&mut self.shared, peer, &observer.request.path);
+            self.shared.observers.ended(peer, observer);
+            self.shared.observers.stop(peer, &observer.request.path);
         }
         for transfer in state.transfers {
             let id = RequestId { peer, number: transfer.number };
@@ -399,14 +433,23 @@ impl Endpoint {
     }
 }
 
-/// Removes a peer from those that observe a path. The peer may observe it several times; the caller
-/// checks this.
-fn stop_observing(shared: &mut Shared, peer: Peer, path: &str) {
-    if let Some(peers) = shared.observing.get_mut(path) {
-        peers.remove(&peer);
-        if peers.is_empty() {
-            shared.observing.remove(path);
-        }
+/// Processes a message that is no request, from an address without DTLS about which nothing is stored.
+/// The reset has four bytes, as many as the shortest message, so the address receives no more than it
+/// sent.
+fn stray(peer: Peer, shared: &mut Shared, message: Result<Message, Malformed>) {
+    let reset = match &message {
+        // A ping, or a response to nothing.
+        Ok(message) if message.kind == Kind::Confirmable => Some(message.id),
+        Err(Malformed::Format(Kind::Confirmable, id)) => Some(*id),
+        _ => None,
+    };
+    match message {
+        Ok(message) if message.kind == Kind::Confirmable && message.code == Code::EMPTY => {}
+        Ok(_) => shared.counters.stray += 1,
+        Err(_) => shared.counters.malformed += 1,
+    }
+    if let Some(id) = reset {
+        shared.send(peer, Bytes::from(Message::new(Kind::Reset, Code::EMPTY, id).encode()));
     }
 }
 
@@ -416,6 +459,9 @@ fn received(now: Instant, peer: Peer, state: &mut State, shared: &mut Shared, me
         Kind::Acknowledgement => acknowledged(now, peer, state, shared, message),
         Kind::Reset => {
             if let Some(outgoing) = state.settle(message.id, None) {
+                if outgoing.purpose == Purpose::Proof {
+                    state.validate();
+                }
                 lost(now, peer, state, shared, outgoing.purpose, RequestError::Reset);
                 state.start_waiting(now, peer, shared);
             }
@@ -460,7 +506,7 @@ fn acknowledged(
             }
         }
         Purpose::Notification(token) => serving::notified(now, peer, state, shared, token),
-        Purpose::Response | Purpose::Other => {}
+        Purpose::Response | Purpose::Proof | Purpose::Other => {}
     }
     state.start_waiting(now, peer, shared);
 }
@@ -551,7 +597,7 @@ fn lost(
     match purpose {
         Purpose::Transfer(number) => fail(now, peer, state, shared, number, why),
         Purpose::Notification(token) => serving::unregister(peer, state, shared, token),
-        Purpose::Response | Purpose::Other => {}
+        Purpose::Response | Purpose::Proof | Purpose::Other => {}
     }
 }
 

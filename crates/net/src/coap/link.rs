@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use super::config::{Config, Owner, Peer, Transmission};
 use super::exchange::{ExchangeId, Request, RequestError, Response};
 use super::message::{Code, Format};
-use super::socket::{Handle, Security, Service, Socket, Status, To};
+use super::socket::{Handle, Security, Service, Socket, Status, To, refused_by};
 use super::{Address, socket::SessionError};
 use crate::client::spread;
 #[cfg(feature = "tls")]
@@ -563,5 +563,9 @@ impl ParentLink for CoapParent {
 
     fn dropped(&self) -> u64 {
         self.shared.waiting.dropped()
+    }
+
+    fn refused(&self) -> Vec<(&'static str, u64)> {
+        refused_by(self.sockets.iter().map(Socket::handle))
     }
 }

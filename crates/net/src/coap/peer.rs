@@ -58,6 +58,8 @@ pub(super) enum Purpose {
     Response,
     /// A notification of the observer with this token.
     Notification(Token),
+    /// A ping, whose reset validates the address of an observer.
+    Proof,
     /// A message whose loss has no consequence.
     Other,
 }
@@ -106,6 +108,8 @@ pub(super) struct Reception {
 
 /// An observer (RFC 7641).
 pub(super) struct Observer {
+    /// The number of the registration.
+    pub(super) number: u64,
     pub(super) token: Token,
     pub(super) request: Request,
     /// The exponent of the blocks that the observer asked for.

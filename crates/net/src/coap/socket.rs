@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::net::UdpSocket;
@@ -81,7 +81,46 @@ enum Command {
     Notify(String, Representation),
     /// Ends the DTLS sessions of devices that are no longer members.
     Retain(IsMember),
-    Counters(oneshot::Sender<Counters>),
+}
+
+/// What a socket stores about its peers, and what it counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SocketCounters {
+    /// The number of peers about which the endpoint stores something.
+    pub peers: usize,
+    /// The number of observers.
+    pub observers: usize,
+    /// The number of DTLS sessions of a server.
+    pub sessions: usize,
+    /// The number of incomplete DTLS handshakes of a server.
+    pub handshakes: usize,
+    /// What the endpoint counted.
+    pub coap: Counters,
+    /// What the server of DTLS sessions counted, if there is one.
+    #[cfg(feature = "tls")]
+    pub dtls: crate::dtls::Counters,
+}
+
+impl SocketCounters {
+    /// Returns what was refused or dropped, by name (docs/coap.md).
+    #[must_use]
+    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+        let mut refused = self.coap.refused().to_vec();
+        #[cfg(feature = "tls")]
+        refused.extend(self.dtls.by_name());
+        refused
+    }
+}
+
+/// Returns the sums of what several sockets refused or dropped, by name.
+pub fn refused_by<'h>(handles: impl IntoIterator<Item = &'h Handle>) -> Vec<(&'static str, u64)> {
+    let mut sums = SocketCounters::default().refused();
+    for handle in handles {
+        for (sum, (_, more)) in sums.iter_mut().zip(handle.counters().refused()) {
+            sum.1 += more;
+        }
+    }
+    sums
 }
 
 /// Who waits for the response to a request.
@@ -109,6 +148,7 @@ impl Pending {
 pub struct Handle {
     commands: mpsc::Sender<Command>,
     status: watch::Receiver<Status>,
+    counters: Arc<Mutex<SocketCounters>>,
     address: SocketAddr,
 }
 
@@ -197,11 +237,10 @@ impl Handle {
         }
     }
 
-    /// Returns what the endpoint counted.
-    pub async fn counters(&self) -> Counters {
-        let (sender, counters) = oneshot::channel();
-        let _ = self.commands.send(Command::Counters(sender)).await;
-        counters.await.unwrap_or_default()
+    /// Returns what the socket counted.
+    #[must_use]
+    pub fn counters(&self) -> SocketCounters {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -290,7 +329,10 @@ impl Socket {
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
         let (commands, receiver) = mpsc::channel(COMMANDS);
         let (status, watched) = watch::channel(transport.status());
-        let handle = Handle { commands, status: watched, address: socket.local_addr()? };
+        let counters = Arc::<Mutex<SocketCounters>>::default();
+        let address = socket.local_addr()?;
+        let handle =
+            Handle { commands, status: watched, counters: Arc::clone(&counters), address };
         let is_ipv6 = handle.address.is_ipv6();
         let driver = Driver {
             wire: Wire { socket: Arc::new(socket), is_ipv6 },
@@ -301,6 +343,7 @@ impl Socket {
             pending: HashMap::new(),
             waiting: VecDeque::new(),
             status,
+            counters,
         };
         let task = tokio::spawn(driver.run()).abort_handle();
         Ok(Self { handle, task })
@@ -338,15 +381,20 @@ struct Driver {
     /// The requests that wait for a session with the server.
     waiting: VecDeque<(Request, Duration, Pending)>,
     status: watch::Sender<Status>,
+    counters: Arc<Mutex<SocketCounters>>,
 }
 
 impl Driver {
     async fn run(mut self) {
         let socket = Arc::clone(&self.wire.socket);
         let mut buffer = vec![0; 1 << 16];
+        // The runtime does not know yet that the socket is writable. Without this, the first message of
+        // a handshake would be lost, and sent again after a second.
+        let _ = socket.writable().await;
         self.timeout();
         loop {
             self.flush();
+            *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = self.count();
             let next = self.next_timeout();
             let sleep = async {
                 match next {
@@ -378,6 +426,19 @@ impl Driver {
         }
     }
 
+    fn count(&self) -> SocketCounters {
+        let (sessions, handshakes) = self.transport.sessions();
+        SocketCounters {
+            peers: self.endpoint.peers(),
+            observers: self.endpoint.observers(),
+            sessions,
+            handshakes,
+            coap: self.endpoint.counters(),
+            #[cfg(feature = "tls")]
+            dtls: self.transport.counters(),
+        }
+    }
+
     fn next_timeout(&self) -> Option<Instant> {
         let own = [self.endpoint.next_timeout(), self.transport.next_timeout()];
         own.into_iter().flatten().min()
@@ -398,6 +459,8 @@ impl Driver {
                         other => happened.push(other.owned()),
                     });
                     self.note(now, happened);
+                    // A response does not wait for the datagrams that follow its request.
+                    self.flush();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {}
@@ -493,7 +556,6 @@ impl Driver {
                 });
                 self.note(now, happened);
             }
-            Command::Counters(sender) => drop(sender.send(self.endpoint.counters())),
         }
     }
 

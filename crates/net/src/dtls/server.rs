@@ -1,8 +1,11 @@
 //! The server's side: all peers of one socket.
 
-use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use crate::coap::config::network;
 
 use super::config::{ServerConfig, ServerKeys};
 use super::cookie::Cookies;
@@ -23,6 +26,8 @@ pub(super) const MAX_RECORDS: u32 = 1 << 22;
 /// The maximum number of sessions of one device. A device has more than one if its address
 /// changes, or while it runs twice.
 const SESSIONS_PER_DEVICE: usize = 8;
+/// For how long an incomplete handshake is not ended to make room for another one.
+const MIN_TIME: Duration = Duration::from_secs(1);
 /// The shortest time until a timer is due.
 const RESOLUTION: Duration = Duration::from_millis(1);
 
@@ -48,6 +53,8 @@ pub struct Server {
     limits: Limits,
     cookies: Cookies,
     handshakes: HashMap<SocketAddr, Box<Peer>>,
+    /// The addresses of the incomplete handshakes of each network, oldest first.
+    networks: HashMap<u128, BTreeMap<u64, SocketAddr>>,
     sessions: HashMap<SocketAddr, Box<Peer>>,
     /// The addresses of the sessions of each device, oldest first.
     devices: HashMap<[u8; 8], Vec<SocketAddr>>,
@@ -99,6 +106,7 @@ impl Server {
             limits,
             cookies,
             handshakes: HashMap::new(),
+            networks: HashMap::new(),
             sessions: HashMap::new(),
             devices: HashMap::new(),
             timers: BTreeSet::new(),
@@ -279,10 +287,16 @@ impl Server {
             out(Event::Send { to: from, datagram: &alert });
             return out(Event::Refused { peer: from, why: DtlsError::NoCommonSuite });
         };
-        let (connection, done) = Connection::server(keys, now, hello, datagram);
-        self.make_room(now, from, out);
+        let keys = keys.clone();
+        if !self.make_room(now, from, out) {
+            // The client repeats its message.
+            self.counters.postponed += 1;
+            return;
+        }
+        let (connection, done) = Connection::server(&keys, now, hello, datagram);
         let number = self.next;
         self.next += 1;
+        self.networks.entry(network(from.ip())).or_default().insert(number, from);
         let peer = Box::new(Peer {
             connection,
             random: *hello.random,
@@ -297,29 +311,41 @@ impl Server {
         self.advance(now, from, peer, done, out);
     }
 
-    /// Ends the oldest handshakes until there is room for one more from this address.
-    fn make_room(&mut self, now: Instant, from: SocketAddr, out: Out<'_>) {
-        let network = network(from.ip());
-        let of_network = |from: &SocketAddr| self::network(from.ip()) == network;
-        let count = self.handshakes.keys().filter(|from| of_network(from)).count();
-        let is_full = self.handshakes.len() >= self.limits.handshakes;
-        let oldest = if count >= self.limits.handshakes_per_network {
-            self.oldest_handshake(of_network)
-        } else if is_full {
-            self.oldest_handshake(|_| true)
+    /// Ends a handshake if there is no room for one more from this address: the oldest one of its
+    /// network, or else of the network that has the most, so that a network that floods ends its
+    /// own handshakes first. Returns false if that handshake is so new that its client must have
+    /// time to continue; this also bounds the time that the server spends on new handshakes.
+    fn make_room(&mut self, now: Instant, from: SocketAddr, out: Out<'_>) -> bool {
+        let own = self.networks.get(&network(from.ip()));
+        let crowded = if own.is_some_and(|own| own.len() >= self.limits.handshakes_per_network) {
+            own
+        } else if self.handshakes.len() >= self.limits.handshakes {
+            let oldest = |of: &BTreeMap<u64, _>| of.first_key_value().map(|(number, _)| *number);
+            self.networks.values().max_by_key(|of| (of.len(), Reverse(oldest(of))))
         } else {
-            None
+            return true;
         };
-        if let Some(oldest) = oldest
-            && let Some(peer) = self.take(oldest, Phase::Handshake)
-        {
-            self.advance(now, oldest, peer, Err(DtlsError::Evicted), out);
+        let oldest = crowded.and_then(|of| of.first_key_value()).map(|(_, from)| *from);
+        let Some(oldest) = oldest else { return true };
+        let is_own = own.map_or(0, BTreeMap::len) >= crowded.map_or(0, BTreeMap::len) - 1;
+        let Some(peer) = self.take(oldest, Phase::Handshake) else { return true };
+        if is_own && now.saturating_duration_since(peer.seen) < MIN_TIME {
+            self.handshakes.insert(oldest, peer);
+            return false;
         }
+        self.advance(now, oldest, peer, Err(DtlsError::Evicted), out);
+        true
     }
 
-    fn oldest_handshake(&self, filter: impl Fn(&SocketAddr) -> bool) -> Option<SocketAddr> {
-        let candidates = self.handshakes.iter().filter(|(from, _)| filter(from));
-        candidates.min_by_key(|(_, peer)| peer.number).map(|(from, _)| *from)
+    /// Notes that a handshake is not incomplete any more.
+    fn leave(&mut self, from: SocketAddr, number: u64) {
+        let network = network(from.ip());
+        if let Some(of) = self.networks.get_mut(&network) {
+            of.remove(&number);
+            if of.is_empty() {
+                self.networks.remove(&network);
+            }
+        }
     }
 
     /// Passes everything that a connection has to report to the caller, and stores the connection
@@ -408,11 +434,13 @@ impl Server {
             self.devices.entry(device).or_default().push(from);
         }
         if self.sessions.len() >= self.limits.sessions {
-            let idle = self.sessions.iter().min_by_key(|(_, peer)| peer.seen);
+            let order = |peer: &Peer| (peer.identity != Some(Identity::Anonymous), peer.seen);
+            let idle = self.sessions.iter().min_by_key(|(_, peer)| order(peer));
             if let Some(idle) = idle.map(|(from, _)| *from) {
                 end(self, idle, DtlsError::Evicted, out);
             }
         }
+        self.leave(from, peer.number);
         peer.phase = Phase::Session;
         peer.seen = now;
         peer.identity = Some(identity.clone());
@@ -438,6 +466,7 @@ impl Server {
             DtlsError::Closed | DtlsError::Idle | DtlsError::Evicted | DtlsError::WornOut
         );
         if peer.phase == Phase::Handshake {
+            self.leave(from, peer.number);
             self.counters.refused += 1;
             if let Some(alert) = peer.connection.alert(&why) {
                 out(Event::Send { to: from, datagram: &alert });
@@ -483,6 +512,9 @@ impl Server {
     fn remove(&mut self, from: SocketAddr, phase: Phase) {
         if let Some(mut peer) = self.take(from, phase) {
             self.disarm(from, &mut peer);
+            if phase == Phase::Handshake {
+                self.leave(from, peer.number);
+            }
         }
     }
 
@@ -524,14 +556,5 @@ impl std::fmt::Debug for Server {
             .field("handshakes", &self.handshakes.len())
             .field("counters", &self.counters)
             .finish_non_exhaustive()
-    }
-}
-
-/// Returns what the limit of handshakes counts as one network: an IPv4 address, or the first 64
-/// bits of an IPv6 address.
-fn network(address: IpAddr) -> u128 {
-    match address.to_canonical() {
-        IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),
-        IpAddr::V6(address) => u128::from(address) >> 64,
     }
 }

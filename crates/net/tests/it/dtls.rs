@@ -1,9 +1,9 @@
 //! DTLS sessions between the client and the server of this crate, over datagrams in memory, and
 //! with OpenSSL over UDP.
 
-mod certificates;
+pub(crate) mod certificates;
 mod faults;
 mod handshakes;
-mod hostile;
+pub(crate) mod hostile;
 mod openssl;
-mod world;
+pub(crate) mod world;

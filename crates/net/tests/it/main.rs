@@ -11,6 +11,8 @@ mod coap_lossy;
 mod coap_rules;
 #[cfg(feature = "tls")]
 mod dtls;
+#[cfg(feature = "tls")]
+mod hostile;
 mod in_process;
 mod mqtt;
 mod serial;

@@ -11,13 +11,15 @@ use super::super::config::Peer;
 use super::super::exchange::{ExchangeId, Request, Response};
 use super::super::message::{Block, Code, Kind, Message, Number, Token, encoded_length};
 use super::super::peer::{Incoming, Observer, Purpose, Reception, State};
-use super::{Endpoint, Event, Shared, add_observe, stop_observing};
+use super::{Endpoint, Event, Shared, add_observe};
 
 /// The maximum length of the options that a response has in addition to those of its representation: a
 /// version, a block, a length, an observer's number, and the marker of the payload.
 const OPTIONS: usize = 5 + 4 + 5 + 4 + 1;
 /// When a client may try again after a request was refused because others are in progress, in seconds.
 const AGAIN: u32 = 1;
+/// The length of a ping in bytes.
+const PING: usize = 4;
 
 impl Endpoint {
     /// Answers a request. If the peer was forgotten meanwhile, nothing happens.
@@ -31,6 +33,11 @@ impl Endpoint {
             let incoming = state.incoming.swap_remove(place);
             finish(now, id.peer, state, shared, incoming, response);
         });
+        while let Some((peer, token)) = self.shared.observers.displaced.pop() {
+            if self.peers.contains_key(&peer) {
+                self.with(now, peer, |state, shared| unregister(peer, state, shared, token));
+            }
+        }
     }
 
     /// Sends the new version of a resource to its observers. `representation` returns the response to
@@ -43,7 +50,7 @@ impl Endpoint {
         path: &str,
         representation: &mut dyn FnMut(&Request) -> Option<Response>,
     ) {
-        let Some(peers) = self.shared.observing.get(path).cloned() else { return };
+        let Some(peers) = self.shared.observers.paths.get(path).cloned() else { return };
         for peer in peers {
             self.with(now, peer, |state, shared| {
                 let tokens: Vec<Token> = state
@@ -264,13 +271,21 @@ fn finish(
     if let Some(block) = block1 {
         reply.options.add_block(Number::BLOCK1, block);
     }
-    if request.observes && response.accepts_observer && response.code.is_success() {
-        let is_first = block2.is_none_or(|block| block.number == 0);
-        if is_first && register(peer, state, shared, (reception.token, request, block2)) {
-            add_observe(shared, &mut reply);
-        }
+    let is_first = block2.is_none_or(|block| block.number == 0);
+    let registers = is_first
+        && request.observes
+        && response.accepts_observer
+        && response.code.is_success()
+        && register(peer, state, shared, (reception.token, request, block2));
+    if registers {
+        add_observe(shared, &mut reply);
     }
     reply_with(now, peer, state, shared, reception, reply);
+    if registers && !state.is_validated() && state.room() >= PING {
+        // The reset that answers this ping validates the address (RFC 7252, section 4.3).
+        let ping = Message::new(Kind::Confirmable, Code::EMPTY, 0);
+        state.confirm(now, peer, shared, (ping, Purpose::Proof));
+    }
 }
 
 /// Registers an observer. Returns false if there are too many.
@@ -281,15 +296,12 @@ fn register(
     (token, request, block2): (Token, Request, Option<Block>),
 ) -> bool {
     unregister(peer, state, shared, token);
-    let limits = shared.config.limits;
-    if shared.observers >= limits.observers || state.observers.len() >= limits.observers_of_peer {
-        shared.counters.refused += 1;
-        return false;
-    }
-    shared.observers += 1;
-    shared.observing.entry(request.path.clone()).or_default().insert(peer);
+    let (limits, of) = (shared.config.limits, (token, &*request.path));
+    let added = shared.observers.add((peer, state), of, &limits, &mut shared.counters);
+    let Some(number) = added else { return false };
     let exponent = block2.map_or(Block::LARGEST, |block| block.exponent);
-    state.observers.push(Observer { token, request, exponent, in_flight: false, newest: None });
+    let (in_flight, newest) = (false, None);
+    state.observers.push(Observer { number, token, request, exponent, in_flight, newest });
     true
 }
 
@@ -298,11 +310,11 @@ pub(super) fn unregister(peer: Peer, state: &mut State, shared: &mut Shared, tok
     let place = state.observers.iter().position(|observer| observer.token == token);
     let Some(place) = place else { return };
     let observer = state.observers.swap_remove(place);
-    shared.observers -= 1;
+    shared.observers.ended(peer, &observer);
     state.withdraw(Purpose::Notification(token));
     let path = &observer.request.path;
     if !state.observers.iter().any(|other| other.request.path == *path) {
-        stop_observing(shared, peer, path);
+        shared.observers.stop(peer, path);
     }
 }
 
@@ -333,6 +345,8 @@ fn push(
     } else {
         unregister(peer, state, shared, token);
     }
+    // The acknowledgement of the notification validates the address, too.
+    state.withdraw(Purpose::Proof);
     let purpose = Purpose::Notification(token);
     if !state.confirm(now, peer, shared, (message, purpose)) {
         unregister(peer, state, shared, token);

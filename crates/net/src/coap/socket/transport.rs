@@ -259,6 +259,24 @@ impl Transport {
         }
     }
 
+    /// Returns the numbers of sessions and of incomplete handshakes of a server.
+    pub(super) fn sessions(&self) -> (usize, usize) {
+        match self {
+            #[cfg(feature = "tls")]
+            Self::Server(server) => (server.sessions(), server.handshakes()),
+            _ => (0, 0),
+        }
+    }
+
+    /// Returns what a server of sessions counted.
+    #[cfg(feature = "tls")]
+    pub(super) fn counters(&self) -> dtls::Counters {
+        match self {
+            Self::Server(server) => server.counters(),
+            Self::Plain(_) | Self::Client(_) => dtls::Counters::default(),
+        }
+    }
+
     /// Ends the sessions of the devices for which `is_member` returns false.
     pub(super) fn retain(
         &mut self,

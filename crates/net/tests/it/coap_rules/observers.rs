@@ -79,7 +79,7 @@ fn observers_beyond_the_limit_get_the_representation_only() {
         .map(|(of, id)| register(&mut bench, of, id))
         .collect();
     assert_eq!(accepted, [true, true, false, true, false]);
-    assert_eq!(bench.endpoint.counters().refused, 2);
+    assert_eq!(bench.endpoint.counters().unregistered, 2);
     bench.endpoint.forget(peer(1));
     assert_eq!(bench.endpoint.observers(), 1);
 }

@@ -21,13 +21,13 @@ const URI: &str = "urn:moteseal:device:6465766963652d31";
 const NOW: Duration = Duration::from_secs(1_900_000_000);
 
 /// An authority with its files.
-pub(super) struct Pki {
+pub(crate) struct Pki {
     pub(super) folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, "operator");
@@ -68,7 +68,7 @@ impl Pki {
     }
 
     /// Issues and loads a certificate of a client.
-    pub(super) fn client(&self, edit: impl FnOnce(&mut CertificateParams)) -> Certificates {
+    pub(crate) fn client(&self, edit: impl FnOnce(&mut CertificateParams)) -> Certificates {
         self.issue("client", &PKCS_ECDSA_P256_SHA256, |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
             params.subject_alt_names = vec![SanType::URI(URI.try_into().unwrap())];
@@ -88,12 +88,12 @@ impl Pki {
     }
 
     /// A server that accepts certificates and keys.
-    pub(super) fn config(&self) -> ServerConfig {
+    pub(crate) fn config(&self) -> ServerConfig {
         psk_config().with_certificates(self.server(|_| {}))
     }
 }
 
-pub(super) fn mutual(certificates: Certificates) -> ClientConfig {
+pub(crate) fn mutual(certificates: Certificates) -> ClientConfig {
     ClientConfig::certificates(certificates, SERVER).unwrap()
 }
 

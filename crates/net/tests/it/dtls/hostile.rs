@@ -12,7 +12,7 @@ fn world() -> World {
 }
 
 /// A ClientHello without a cookie, as a device sends it first.
-fn client_hello() -> Vec<u8> {
+pub(crate) fn client_hello() -> Vec<u8> {
     let mut world = world();
     let device = world.add(psk_client(DEVICE));
     world.at_client(device, |client, now, out| client.timeout(now, out));
@@ -20,7 +20,7 @@ fn client_hello() -> Vec<u8> {
 }
 
 /// The ClientHello with the cookie of a HelloVerifyRequest.
-fn with_cookie(hello: &[u8], request: &[u8]) -> Vec<u8> {
+pub(crate) fn with_cookie(hello: &[u8], request: &[u8]) -> Vec<u8> {
     let cookie = &request[25 + 2..];
     let at = 25 + 2 + 32 + 1;
     assert_eq!(hello[at..=at], [0], "the first message has a cookie");

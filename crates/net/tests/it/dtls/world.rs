@@ -11,7 +11,7 @@ use moteseal_net::dtls::{
 
 /// The link secret of all devices of the tests.
 pub(super) const SECRET: [u8; 32] = [7; 32];
-pub(super) const DEVICE: [u8; 8] = *b"device-1";
+pub(crate) const DEVICE: [u8; 8] = *b"device-1";
 /// The time of a datagram on its way.
 pub(super) const DELAY: Duration = Duration::from_millis(20);
 
@@ -24,14 +24,14 @@ pub(super) fn device_address(number: usize) -> SocketAddr {
 }
 
 /// A server that knows the devices whose id starts with `device`.
-pub(super) fn psk_config() -> ServerConfig {
+pub(crate) fn psk_config() -> ServerConfig {
     ServerConfig::new().with_psk(|device| {
         let key = LinkKey::dtls_psk(&SECRET);
         device.starts_with(b"device").then_some(key)
     })
 }
 
-pub(super) fn psk_client(device: [u8; 8]) -> ClientConfig {
+pub(crate) fn psk_client(device: [u8; 8]) -> ClientConfig {
     ClientConfig::psk(Psk::new(device, LinkKey::dtls_psk(&SECRET)))
 }
 

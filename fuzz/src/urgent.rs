@@ -6,8 +6,8 @@ use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex, Sequence}
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::Signer as _;
-use moteseal_seal::stream::{encode_end, encode_schema};
 use moteseal_seal::UrgentEvent;
+use moteseal_seal::stream::{encode_end, encode_schema};
 use moteseal_verify::urgent::read;
 
 use crate::fixture;

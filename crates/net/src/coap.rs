@@ -24,6 +24,4 @@ pub use exchange::{ExchangeId, Request, RequestError, RequestId, Response};
 pub use link::Credentials;
 pub use link::{ChildOptions, CoapChild, CoapParent};
 pub use message::{Code, Format};
-pub use socket::{
-    Handle, Observation, Security, Service, Socket, SocketCounters, To, refused_by,
-};
+pub use socket::{Handle, Observation, Security, Service, Socket, SocketCounters, To, refused_by};

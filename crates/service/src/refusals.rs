@@ -34,7 +34,8 @@ impl Refusals {
     /// Creates a metric with this name in a table.
     #[must_use]
     pub fn new(table: &Table, metric: &'static str) -> Self {
-        let about = "Datagrams, requests and sessions that the CoAP sockets refused or dropped, by reason.";
+        let about =
+            "Datagrams, requests and sessions that the CoAP sockets refused or dropped, by reason.";
         table.describe_counter(metric, about);
         let logged = Logged { at: Instant::now(), counts: Vec::new() };
         Self { metric, logged: Mutex::new(logged) }

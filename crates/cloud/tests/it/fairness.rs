@@ -274,63 +274,143 @@ async fn pipelined_requests_for_metrics_do_not_delay_other_requests() {
     cloud.stop().await;
 }
 
-/// Every guess comes from another address and is for another name, so that none of them is throttled.
-/// A verified user is served without delay, and few passwords are hashed at the same time.
+/// How password guesses are sent.
+#[derive(Clone, Copy)]
+struct Guesses {
+    /// The name, or `None` for another unknown name each time.
+    name: Option<&'static str>,
+    /// Whether each guess comes from another address.
+    spread: bool,
+}
+
+impl Guesses {
+    /// Clients on 16 connections, each of which sends the next guess when it has the response.
+    fn start(self, address: SocketAddr) -> Load {
+        Load::start(async move |active| {
+            let mut floods = JoinSet::new();
+            for client in 1..=16_u8 {
+                let active = Arc::clone(&active);
+                floods.spawn(async move {
+                    for number in 0_u16.. {
+                        is_set(&active).await;
+                        let [high, low] = number.to_be_bytes();
+                        let socket = TcpSocket::new_v4().unwrap();
+                        let from = match self.spread {
+                            true => Ipv4Addr::new(127, 16 + client, high, low.max(1)),
+                            false => Ipv4Addr::new(127, 0, 0, 3),
+                        };
+                        socket.bind((from, 0).into()).unwrap();
+                        let mut stream = socket.connect(address).await.unwrap();
+                        let name =
+                            self.name.map_or_else(|| format!("{client}-{number}"), Into::into);
+                        let credential = STANDARD.encode(format!("{name}:guess-{client}-{number}"));
+                        let guess = format!(
+                            "GET /v1/devices HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                             authorization: Basic {credential}\r\n\r\n"
+                        );
+                        stream.write_all(guess.as_bytes()).await.unwrap();
+                        let mut response = Vec::new();
+                        stream.read_to_end(&mut response).await.unwrap();
+                        let response = String::from_utf8_lossy(&response).to_lowercase();
+                        let status = response.split(' ').nth(1).unwrap_or_default();
+                        assert!(matches!(status, "401" | "429" | "503"), "{response}");
+                        assert!(status == "401" || response.contains("\r\nretry-after: "));
+                        if !self.spread {
+                            // The address is throttled. Its requests cost as much as those of others.
+                            sleep(Duration::from_millis(10)).await;
+                        }
+                    }
+                });
+            }
+            floods
+        })
+    }
+}
+
+/// Users with a verified password and clients with a token are served without delay, and few passwords
+/// are hashed at the same time.
 #[tokio::test]
-async fn password_guesses_from_many_addresses_do_not_delay_other_requests() {
+async fn password_guesses_do_not_delay_other_requests() {
     let _alone = ALONE.lock().await;
     let (roster, _) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
-    let users = directory.path().join("users");
+    let (users, tokens) = (directory.path().join("users"), directory.path().join("tokens"));
     add(&users, "reader", with_password("read", ""));
-    let config = Config { users: Some(users), ..Config::new(roster) };
+    std::fs::write(&tokens, "read 4q9mB0xJ2kTqvYfB\n").unwrap();
+    let config = Config { users: Some(users), tokens: Some(tokens), ..Config::new(roster) };
     let cloud = Running::start(directory.path(), config).await;
     let request = |path: &str| {
         let request = cloud.http.get(cloud.at(path));
         request.basic_auth("reader", Some("correct horse battery")).send()
     };
-    let get = || async { assert_eq!(request(paths::DEVICES).await.unwrap().status(), 200) };
+    let by_token =
+        || cloud.http.get(cloud.at(paths::DEVICES)).bearer_auth("4q9mB0xJ2kTqvYfB").send();
+    let get = || async {
+        assert_eq!(request(paths::DEVICES).await.unwrap().status(), 200);
+        assert_eq!(by_token().await.unwrap().status(), 200);
+    };
     get().await;
-    let address = cloud.address;
-    let load = Load::start(async move |active| {
-        let mut floods = JoinSet::new();
-        for client in 1..=16_u8 {
-            let active = Arc::clone(&active);
-            floods.spawn(async move {
-                for number in 0_u16.. {
-                    is_set(&active).await;
-                    let [high, low] = number.to_be_bytes();
-                    let socket = TcpSocket::new_v4().unwrap();
-                    let from = Ipv4Addr::new(127, 16 + client, high, low.max(1));
-                    socket.bind((from, 0).into()).unwrap();
-                    let mut stream = socket.connect(address).await.unwrap();
-                    let credential = STANDARD.encode(format!("guess-{client}-{number}:password"));
-                    let guess = format!(
-                        "GET /v1/devices HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
-                         authorization: Basic {credential}\r\n\r\n"
-                    );
-                    stream.write_all(guess.as_bytes()).await.unwrap();
-                    let mut response = Vec::new();
-                    stream.read_to_end(&mut response).await.unwrap();
-                    let response = String::from_utf8_lossy(&response);
-                    let status = response.split(' ').nth(1).unwrap_or_default();
-                    assert!(matches!(status, "401" | "429" | "503"), "{response}");
-                }
-            });
+    for (what, guesses) in [
+        ("unknown names, from many addresses", Guesses { name: None, spread: true }),
+        ("one name, from many addresses", Guesses { name: Some("reader"), spread: true }),
+        ("one name, from one address", Guesses { name: Some("reader"), spread: false }),
+    ] {
+        let load = guesses.start(cloud.address);
+        let slowdown = load.slowdown(get).await;
+        println!("{what}: {slowdown:.2}");
+        let mut most = 0;
+        for _ in 0..20 {
+            let page = request(paths::METRICS).await.unwrap().text().await.unwrap();
+            let line = page
+                .lines()
+                .find_map(|line| line.strip_prefix("moteseal_password_hashes_running "));
+            most = most.max(line.unwrap().parse().unwrap());
+            sleep(Duration::from_millis(5)).await;
         }
-        floods
-    });
-    let slowdown = load.slowdown(get).await;
-    let mut most = 0;
-    for _ in 0..50 {
-        let page = request(paths::METRICS).await.unwrap().text().await.unwrap();
-        let line =
-            page.lines().find_map(|line| line.strip_prefix("moteseal_password_hashes_running "));
-        most = most.max(line.unwrap().parse().unwrap());
-        sleep(Duration::from_millis(5)).await;
+        drop(load);
+        assert!(slowdown < 2.0, "{what}: others wait {slowdown} times as long");
+        let least = i32::from(guesses.name.is_none());
+        assert!(
+            (least..=2).contains(&most),
+            "{what}: {most} passwords are hashed at the same time"
+        );
+    }
+    cloud.stop().await;
+}
+
+/// A user who has not logged in before has the first password hashed while an attacker at one
+/// address guesses.
+#[tokio::test]
+async fn first_logins_are_not_delayed_by_guesses_from_one_address() {
+    let _alone = ALONE.lock().await;
+    let (roster, _) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users");
+    // A hash of one password serves as that of many users.
+    let user = with_password("read", "");
+    (0..90).for_each(|number| add(&users, &format!("user-{number}"), user.clone()));
+    let config = Config { users: Some(users), ..Config::new(roster) };
+    let cloud = Running::start(directory.path(), config).await;
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let login = || async {
+        let name = format!("user-{}", next.fetch_add(1, Ordering::Relaxed));
+        let request = cloud.http.get(cloud.at(paths::DEVICES));
+        let response = request.basic_auth(name, Some("correct horse battery")).send().await;
+        assert_eq!(response.unwrap().status(), 200);
+    };
+    let load = Guesses { name: Some("user-89"), spread: false }.start(cloud.address);
+    let mut ratios = Vec::new();
+    for _ in 0..5 {
+        load.active.store(false, Ordering::Relaxed);
+        sleep(Duration::from_millis(100)).await;
+        let alone = median(7, login).await;
+        load.active.store(true, Ordering::Relaxed);
+        let loaded = median(7, login).await;
+        ratios.push(loaded.as_secs_f64() / alone.as_secs_f64());
     }
     drop(load);
-    assert!(slowdown < 2.0, "a verified user waits {slowdown} times as long");
-    assert!((1..=2).contains(&most), "{most} passwords are hashed at the same time");
+    ratios.sort_by(f64::total_cmp);
+    println!("slowdowns of first logins: {ratios:.2?}");
+    assert!(ratios[2] < 2.0, "a first login takes {} times as long", ratios[2]);
     cloud.stop().await;
 }

@@ -2,6 +2,7 @@
 //! TLS.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod coap_floods;
 mod concurrency;
 mod contract;
 mod events;

@@ -331,8 +331,7 @@ impl Socket {
         let (status, watched) = watch::channel(transport.status());
         let counters = Arc::<Mutex<SocketCounters>>::default();
         let address = socket.local_addr()?;
-        let handle =
-            Handle { commands, status: watched, counters: Arc::clone(&counters), address };
+        let handle = Handle { commands, status: watched, counters: Arc::clone(&counters), address };
         let is_ipv6 = handle.address.is_ipv6();
         let driver = Driver {
             wire: Wire { socket: Arc::new(socket), is_ipv6 },

@@ -154,7 +154,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 100,000 private sums, 20 minutes of hostile clients, 100 reboots, 200 losses of power during updates, clippy of the peers
+test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, 100 reboots, 200 losses of power during updates, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,every interleaving of a small group)
@@ -175,6 +175,8 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts
 	$(VENV_PYTHON) spec/differential.py --rust $(or $(CARGO_TARGET_DIR),target)/release/moteseal-vectors --cases 100000 --op proof.open --op answer.open
 	$(call step,hostile clients of a cloud for twenty minutes)
 	MOTESEAL_SOAK_SECONDS=1200 cargo test --release $(CARGO_FLAGS) -p moteseal --test it soak -- --nocapture
+	$(call step,floods of CoAP and DTLS servers for ten seconds each)
+	MOTESEAL_FLOOD_SECONDS=10 cargo test --release $(CARGO_FLAGS) -p moteseal-net --test it hostile:: -- --nocapture --test-threads 1
 	$(call step,a hundred reboots of whole motes)
 	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test it mote_qemu -- --nocapture
 	$(call step,two hundred losses of power during updates of firmware)

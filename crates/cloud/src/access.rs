@@ -470,4 +470,37 @@ mod tests {
         assert!(matches!(presented(None, key), Presented::Certificate(_)));
         assert!(matches!(presented(Some(b"Bearer x"), key), Presented::Token(b"x")));
     }
+
+    /// Returns for which share of a day a user who has never logged in must wait, and the longest wait in
+    /// seconds, while an attacker at some addresses guesses its password whenever one is checked.
+    async fn lock_out(hosts: u32) -> (f64, u64) {
+        const DAY: u32 = 86_400;
+        let (addresses, names) = (Throttle::new(OF_ADDRESS), Throttle::new(OF_NAME));
+        let (mut locked, mut longest) = (0_u32, Duration::ZERO);
+        for _ in 0..DAY {
+            for host in 0..hosts {
+                if addresses.wait(&host).is_none() && names.wait(&"user").is_none() {
+                    addresses.failed(&host);
+                    names.failed(&"user");
+                }
+            }
+            if let Some(wait) = names.wait(&"user") {
+                locked += 1;
+                longest = longest.max(wait);
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        (f64::from(locked) / f64::from(DAY), longest.as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attacker_at_one_address_cannot_lock_out_a_user() {
+        let (of_one, longest) = lock_out(1).await;
+        let (of_many, longest_of_many) = lock_out(50).await;
+        println!(
+            "1 address: {of_one:.2} of a day, {longest} s; 50: {of_many:.2}, {longest_of_many} s"
+        );
+        assert!(of_one < 0.3 && longest <= 60, "{of_one} of a day, {longest} s");
+        assert!(longest_of_many <= 60, "{longest_of_many} s");
+    }
 }

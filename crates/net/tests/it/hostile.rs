@@ -106,7 +106,7 @@ impl Flood {
     ) -> f64 {
         let long = std::env::var("MOTESEAL_FLOOD_SECONDS").ok();
         let time = long.map_or(Duration::from_millis(80), |seconds| {
-            Duration::from_secs(seconds.parse().expect("MOTESEAL_FLOOD_SECONDS is a number")) / 5
+            Duration::from_secs(seconds.parse().expect("MOTESEAL_FLOOD_SECONDS is a number")) / 10
         });
         let (mut ratios, start) = (Vec::new(), self.steps.load(Ordering::Relaxed));
         let mut latencies = Vec::new();

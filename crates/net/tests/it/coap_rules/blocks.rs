@@ -257,3 +257,22 @@ fn a_patient_upload_survives_an_outage_that_is_longer_than_all_retransmissions()
     server.receive(peer(1), &sent[0]);
     assert_eq!(server.requested().1.body, body);
 }
+
+/// The attacker knows the address of the victim, but not the tag of its body.
+#[test]
+fn forged_blocks_without_the_tag_do_not_change_a_body() {
+    let mut bench = Bench::new();
+    let tagged = |id: u16, number: u32, more: bool, payload: &[u8]| {
+        let mut message = put(id, number, more, payload);
+        message.options.add(Number::REQUEST_TAG, &b"tag"[..]);
+        message
+    };
+    assert_eq!(bench.receive(stranger(), &tagged(1, 0, true, &[1; 16]))[0].code, Code::CONTINUE);
+    bench.receive(stranger(), &put(2, 0, true, &[9; 16]));
+    bench.receive(stranger(), &put(3, 1, false, &[9; 16]));
+    let (_, forged) = bench.requested();
+    assert_eq!(forged.body, [9; 32][..]);
+    assert_eq!(bench.receive(stranger(), &tagged(4, 1, false, &[2; 16])), []);
+    let (_, request) = bench.requested();
+    assert_eq!(request.body, [[1; 16], [2; 16]].concat());
+}

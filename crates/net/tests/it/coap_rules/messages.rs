@@ -184,3 +184,18 @@ fn the_peers_are_bounded_and_strangers_are_forgotten_first() {
     assert_eq!(bench.endpoint.peers(), 100);
     assert_eq!(bench.notify("/a", "still there").len(), 1);
 }
+
+#[test]
+fn messages_of_strangers_that_are_no_requests_leave_no_state() {
+    let mut bench = Bench::new();
+    for id in 0..100 {
+        for kind in [Kind::Acknowledgement, Kind::Reset] {
+            assert_eq!(bench.receive(stranger(), &Message::new(kind, Code::EMPTY, id)), []);
+        }
+        let ping = Message::new(Kind::Confirmable, Code::EMPTY, id);
+        assert_eq!(bench.receive(stranger(), &ping)[0].kind, Kind::Reset);
+        let response = Message::new(Kind::Confirmable, Code::CONTENT, id);
+        assert_eq!(bench.receive(stranger(), &response)[0].kind, Kind::Reset);
+    }
+    assert_eq!((bench.endpoint.peers(), bench.endpoint.counters().stray), (0, 300));
+}

@@ -143,3 +143,60 @@ fn a_client_registers_again_when_its_representation_is_stale() {
     assert_eq!(again[0].options.uint(Number::OBSERVE), Some(0));
     assert_eq!(again[0].token, sent[0].token);
 }
+
+/// Registers an observer under a plain address. Returns the ping.
+fn register_stranger(bench: &mut Bench, number: u32) -> (Peer, Message) {
+    let peer = Peer::plain(SocketAddr::from((number.to_be_bytes(), 5683)));
+    let mut message = observe("a", 1, 0);
+    // The longer request permits a notification to the address.
+    message.options.add(Number::URI_QUERY, "an argument");
+    let sent = bench.register(peer, &message);
+    assert!(sent[0].options.uint(Number::OBSERVE).is_some());
+    assert_eq!((sent[1].kind, sent[1].code), (Kind::Confirmable, Code::EMPTY));
+    (peer, sent[1].clone())
+}
+
+#[test]
+fn an_observer_that_answers_a_ping_is_not_displaced_by_those_with_forged_addresses() {
+    let limits = Limits { observers: 40, ..Limits::default() };
+    let mut bench = Bench::with(Config { limits, ..Config::default() });
+    let (honest, ping) = register_stranger(&mut bench, 1);
+    assert_eq!(bench.receive(honest, &Message::new(Kind::Reset, Code::EMPTY, ping.id)), []);
+    for number in 2..1000 {
+        register_stranger(&mut bench, number);
+    }
+    assert_eq!(bench.endpoint.observers(), 11, "a quarter, and the honest one");
+    assert_eq!(bench.endpoint.counters().displaced, 988);
+    let sent = bench.notify("/a", "second");
+    assert_eq!(sent.len(), 11);
+    // Nobody acknowledges at the forged addresses.
+    bench.endpoint.receive(bench.now, honest, &ack(&sent[0]).encode());
+    bench.pass(100.0);
+    assert!(bench.endpoint.observers() <= 1);
+}
+
+#[test]
+fn a_notification_does_not_wait_for_the_answer_to_a_ping() {
+    let mut bench = Bench::new();
+    let (honest, _) = register_stranger(&mut bench, 1);
+    let sent = bench.notify("/a", "second");
+    assert_eq!(&*sent[0].payload, b"second");
+    bench.receive(honest, &ack(&sent[0]));
+    assert_eq!(&*bench.notify("/a", "third")[0].payload, b"third");
+}
+
+#[test]
+fn observers_of_one_network_are_bounded() {
+    let limits = Limits { observers_of_network: 3, ..Limits::default() };
+    let mut bench = Bench::with(Config { limits, ..Config::default() });
+    let accepts = |bench: &mut Bench, port: u16| {
+        let address = SocketAddr::from(([192, 0, 2, 1], port));
+        let peer = Peer { address, session: u64::from(port) };
+        bench.register(peer, &observe("a", 1, 0))[0].options.uint(Number::OBSERVE).is_some()
+    };
+    let accepted: Vec<bool> = (1..=5).map(|port| accepts(&mut bench, port)).collect();
+    assert_eq!(accepted, [true, true, true, false, false]);
+    assert_eq!(bench.endpoint.counters().unregistered, 2);
+    bench.endpoint.forget(Peer { address: SocketAddr::from(([192, 0, 2, 1], 2)), session: 2 });
+    assert!(accepts(&mut bench, 6));
+}

@@ -1,7 +1,7 @@
 //! The configuration of both ends.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dimpl::crypto::Dtls12CipherSuite;
@@ -82,8 +82,8 @@ impl ServerConfig {
     }
 
     pub(super) fn build(self, handshake: Duration) -> Result<ServerKeys, DtlsError> {
-        let resolver = self.resolve.map(|resolve| Arc::new(Resolver::new(resolve)));
-        let psk = resolver.clone().map(|resolver| {
+        let psk = self.resolve.map(|resolve| {
+            let resolver = Arc::new(Resolver::new(resolve));
             let config = psk_only(builder(handshake)).with_psk_server(None, resolver).build();
             config.map(|config| Keys::Psk(Arc::new(config))).map_err(internal)
         });
@@ -97,7 +97,6 @@ impl ServerConfig {
             certificate: certificate.transpose()?,
             authority: self.certificates.map(Certificates::into_authority),
             accepts_anonymous: self.accepts_anonymous,
-            resolver,
         })
     }
 }
@@ -177,7 +176,6 @@ pub(super) struct ServerKeys {
     pub(super) certificate: Option<Keys>,
     pub(super) authority: Option<Authority>,
     pub(super) accepts_anonymous: bool,
-    pub(super) resolver: Option<Arc<Resolver>>,
 }
 
 /// What a client needs at run time.
@@ -189,29 +187,20 @@ pub(super) struct ClientKeys {
     pub(super) server: Option<(Authority, ServerName<'static>)>,
 }
 
-/// Looks up keys for the library, and remembers the device of the last key.
-pub(super) struct Resolver {
-    resolve: AssertUnwindSafe<Box<Resolve>>,
-    last: Mutex<Option<[u8; 8]>>,
-}
+/// Looks up keys for the library.
+struct Resolver(AssertUnwindSafe<Box<Resolve>>);
 
 impl Resolver {
     fn new(resolve: Box<Resolve>) -> Self {
-        Self { resolve: AssertUnwindSafe(resolve), last: Mutex::default() }
-    }
-
-    /// Returns the device of the last key, and forgets it.
-    pub(super) fn take(&self) -> Option<[u8; 8]> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).take()
+        Self(AssertUnwindSafe(resolve))
     }
 }
 
 impl PskResolver for Resolver {
     fn resolve(&self, identity: &[u8]) -> Option<Vec<u8>> {
         let device = named(identity);
-        let key = (self.resolve)(&device.unwrap_or_default())?;
-        let device = device?;
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(device);
+        let key = (self.0)(&device.unwrap_or_default())?;
+        engine::note_device(device?);
         Some(key.to_vec())
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Connection {
     /// Added to the sequence numbers of unprotected records ([`record::shift_sequence`]).
     shift: u64,
     is_psk: bool,
+    /// The device whose pre-shared key the connection uses.
+    device: Option<[u8; 8]>,
     is_connected: bool,
 }
 
@@ -72,7 +74,7 @@ impl Connection {
     pub(super) fn client(keys: &Keys, now: Instant) -> Self {
         let mut dtls = keys.instance(now);
         dtls.set_active(true);
-        Self { dtls, shift: 0, is_psk: keys.is_psk(), is_connected: false }
+        Self { dtls, shift: 0, is_psk: keys.is_psk(), device: None, is_connected: false }
     }
 
     /// Creates the server's end from a ClientHello with a valid cookie, and the datagram that
@@ -92,6 +94,7 @@ impl Connection {
             dtls: keys.instance(now),
             shift: hello.sequence.wrapping_sub(u64::from(hello.message)),
             is_psk: keys.is_psk(),
+            device: None,
             is_connected: false,
         };
         let mut discarded = vec![0; 256];
@@ -111,6 +114,11 @@ impl Connection {
     /// Returns whether the connection uses a pre-shared key.
     pub(super) const fn is_psk(&self) -> bool {
         self.is_psk
+    }
+
+    /// Returns the device whose pre-shared key the server's end uses.
+    pub(super) const fn device(&self) -> Option<[u8; 8]> {
+        self.device
     }
 
     /// Processes the records of a datagram that may be processed in the connection's state.
@@ -143,7 +151,14 @@ impl Connection {
     }
 
     fn receive(&mut self, now: Instant, datagram: &[u8]) -> Result<(), DtlsError> {
+        LOOKED_UP.with(|device| device.set(None));
         let done = self.dtls.handle_timeout(now).and_then(|()| self.dtls.handle_packet(datagram));
+        // The lookup belongs to this connection also if the datagram has an error.
+        if let Some(device) = LOOKED_UP.with(Cell::take)
+            && self.device.replace(device).is_some_and(|before| before != device)
+        {
+            return Err(DtlsError::NotAuthentic);
+        }
         done.map_err(|error| self.failure(error))
     }
 
@@ -260,6 +275,14 @@ pub(super) fn provider() -> CryptoProvider {
 thread_local! {
     /// The cookie of the ClientHello that [`Connection::server`] passes to a new instance.
     static ACCEPTED: Cell<Option<[u8; COOKIE]>> = const { Cell::new(None) };
+    /// The device whose key the library looked up while it processes a datagram. All connections
+    /// share one configuration, so the lookup does not know its connection.
+    static LOOKED_UP: Cell<Option<[u8; 8]>> = const { Cell::new(None) };
+}
+
+/// Notes the device whose key the library looks up on this thread.
+pub(super) fn note_device(device: [u8; 8]) {
+    LOOKED_UP.with(|looked_up| looked_up.set(Some(device)));
 }
 
 /// HMAC as the library has it. While a new instance processes a ClientHello whose cookie this

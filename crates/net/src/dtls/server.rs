@@ -77,8 +77,6 @@ struct Peer {
     connection: Connection,
     /// The client's random, which identifies its handshake.
     random: [u8; 32],
-    /// The device whose pre-shared key was looked up.
-    device: Option<[u8; 8]>,
     /// The identity from a verified certificate; later the proved identity.
     identity: Option<Identity>,
     /// The order of handshakes; later the number of the session.
@@ -300,7 +298,6 @@ impl Server {
         let peer = Box::new(Peer {
             connection,
             random: *hello.random,
-            device: None,
             identity: None,
             number,
             phase: Phase::Handshake,
@@ -375,9 +372,6 @@ impl Server {
         buffer: &mut Vec<u8>,
         out: Out<'_>,
     ) -> Result<Instant, DtlsError> {
-        if let Some(device) = self.keys.resolver.as_ref().and_then(|resolver| resolver.take()) {
-            peer.device = Some(device);
-        }
         loop {
             match peer.connection.poll(buffer) {
                 Step::Send(datagram) => out(Event::Send { to: from, datagram }),
@@ -414,12 +408,13 @@ impl Server {
         peer: &mut Peer,
         out: Out<'_>,
     ) -> Result<(), DtlsError> {
-        let identity = match (peer.connection.is_psk(), peer.device, peer.identity.take()) {
-            (true, Some(device), _) => Identity::Device(device),
-            (false, _, Some(identity)) => identity,
-            (false, _, None) if self.keys.accepts_anonymous => Identity::Anonymous,
-            _ => return Err(DtlsError::NotAuthentic),
-        };
+        let identity =
+            match (peer.connection.is_psk(), peer.connection.device(), peer.identity.take()) {
+                (true, Some(device), _) => Identity::Device(device),
+                (false, _, Some(identity)) => identity,
+                (false, _, None) if self.keys.accepts_anonymous => Identity::Anonymous,
+                _ => return Err(DtlsError::NotAuthentic),
+            };
         let end = |server: &mut Self, from, why, out: Out<'_>| {
             if let Some(old) = server.take(from, Phase::Session) {
                 server.end(from, old, why, &mut Vec::new(), out);

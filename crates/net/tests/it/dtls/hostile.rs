@@ -265,3 +265,54 @@ fn a_peer_cannot_make_the_server_keep_more_than_its_queue() {
     assert_eq!(world.server.handshakes(), 0, "the handshake ends when the queue is full");
     assert!(matches!(&world.at_server[..], [(_, Seen::Refused(_))]));
 }
+
+/// The records of a datagram.
+fn split(datagram: &[u8]) -> Vec<Vec<u8>> {
+    let (mut records, mut rest) = (Vec::new(), datagram);
+    while !rest.is_empty() {
+        let (record, after) =
+            rest.split_at(13 + usize::from(rest[11]) * 256 + usize::from(rest[12]));
+        records.push(record.to_vec());
+        rest = after;
+    }
+    records
+}
+
+#[test]
+fn a_failed_handshake_does_not_give_its_device_to_another_handshake() {
+    let is_key_exchange = |(way, datagram): &(Way, Vec<u8>)| {
+        *way == Way::Up && (datagram[0], datagram[13]) == (22, 16)
+    };
+    let mut recorded = world();
+    recorded.open(psk_client(DEVICE));
+    let at = recorded.sent.iter().position(is_key_exchange).unwrap();
+    // The device sends its key exchange alone.
+    let mut world = world();
+    world.lost = vec![at];
+    let device = world.add(psk_client(DEVICE));
+    world.settle();
+    let records = split(&world.sent[at].1);
+    let from = device_address(device);
+    world.at_server(|server, now, out| server.receive(now, from, &records[0], out));
+    // From another port, a handshake names another device and fails at its Finished message.
+    let other = SocketAddr::new(from.ip(), 40000);
+    let hello = client_hello();
+    let request = answer(&mut world.server, world.now, other, &hello);
+    let hello = with_cookie(&hello, &request);
+    world.at_server(|server, now, out| server.receive(now, other, &hello, out));
+    let victim = moteseal_core::record::DeviceId(*b"device-2").to_string();
+    let mut exchange = records[0][..13 + 12].to_vec();
+    exchange.extend_from_slice(&(victim.len() as u16).to_be_bytes());
+    exchange.extend_from_slice(victim.as_bytes());
+    let length = victim.len() as u8 + 2;
+    (exchange[12], exchange[16], exchange[24]) = (length + 12, length, length);
+    let change = [20, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 1];
+    let finished = [&[22, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 0, 0, 40][..], &[7; 40]].concat();
+    let forged = [&exchange[..], &change, &finished].concat();
+    world.at_server(|server, now, out| server.receive(now, other, &forged, out));
+    let refused = Seen::Refused(moteseal_net::dtls::DtlsError::NotAuthentic);
+    assert_eq!(world.at_server, [(other, refused)]);
+    let rest = records[1..].concat();
+    world.at_server(|server, now, out| server.receive(now, from, &rest, out));
+    assert_eq!(world.of(device), [Seen::Opened(Identity::Device(DEVICE))]);
+}

@@ -1,32 +1,66 @@
 //! The server's side of transfers in blocks (RFC 7959): bodies of requests that arrive in blocks, and
-//! representations that are fetched in blocks. Both are bounded in number and bytes, and end after
+//! representations that are fetched in blocks. Both are bounded in bytes, and end after
 //! EXCHANGE_LIFETIME.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use super::config::Owner;
+use super::config::{Owner, network};
 use super::exchange::Response;
 use super::message::{Block, Code, Format};
 
-/// The approximate memory of an entry in addition to its bytes.
-const OVERHEAD: usize = 256;
+/// The approximate memory of an entry in addition to its bytes and its key.
+const OVERHEAD: usize = 512;
 
-/// What identifies a body that arrives in blocks: its owner, method, path and arguments, and tag.
-pub(super) type UploadKey = (Owner, Code, String, Bytes);
+/// What identifies a body that arrives in blocks, or a representation that is fetched in blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) owner: Owner,
+    pub(super) code: Code,
+    /// The path and the arguments.
+    pub(super) resource: String,
+    /// The format of a representation.
+    pub(super) accept: Option<Format>,
+    /// The tag of the request.
+    pub(super) tag: Bytes,
+}
 
-/// What identifies a representation that is fetched in blocks: its owner, method, path and arguments,
-/// format, and the request's tag.
-pub(super) type RepresentationKey = (Owner, Code, String, Option<Format>, Bytes);
+/// Those who share the memory of transfers in equal parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Sharer {
+    /// A device, with all its sessions.
+    Device([u8; 8]),
+    /// The sessions without a device from one network.
+    Network(u128),
+    /// All peers without DTLS, because they can forge their addresses.
+    Plain,
+}
 
-/// A map whose entries have sizes and end. At the bound, the entry that was used the longest ago is
-/// dropped.
+impl Sharer {
+    fn of(owner: Owner) -> Self {
+        match owner {
+            Owner::Device(device) => Self::Device(device),
+            Owner::Peer(peer) if peer.is_secure() => Self::Network(network(peer.address.ip())),
+            Owner::Peer(_) => Self::Plain,
+        }
+    }
+}
+
+/// A map whose entries have sizes and end. At the bound, the sharer with the most bytes loses the
+/// entry that it used the longest ago.
 #[derive(Debug)]
-struct Bounded<K, V> {
-    entries: HashMap<K, (V, usize, Instant)>,
-    by_end: BTreeSet<(Instant, K)>,
+struct Bounded<V> {
+    entries: HashMap<Arc<Key>, Entry<V>>,
+    /// The entries by their end.
+    by_end: BTreeMap<Place, Arc<Key>>,
+    /// The bytes of each sharer, and the places of its entries.
+    sharers: HashMap<Sharer, (usize, BTreeSet<Place>)>,
+    /// The sharers by their bytes.
+    by_size: BTreeSet<(usize, Sharer)>,
+    next: u64,
     total: usize,
     bound: usize,
     lifetime: Duration,
@@ -34,36 +68,88 @@ struct Bounded<K, V> {
     dropped: u64,
 }
 
-impl<K: Clone + Ord + std::hash::Hash, V> Bounded<K, V> {
+/// The end of an entry, and a number that distinguishes entries with the same end.
+type Place = (Instant, u64);
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    size: usize,
+    place: Place,
+}
+
+impl<V> Bounded<V> {
     fn new(bound: usize, lifetime: Duration) -> Self {
-        let (entries, by_end) = (HashMap::new(), BTreeSet::new());
-        Self { entries, by_end, total: 0, bound, lifetime, dropped: 0 }
+        Self {
+            entries: HashMap::new(),
+            by_end: BTreeMap::new(),
+            sharers: HashMap::new(),
+            by_size: BTreeSet::new(),
+            next: 0,
+            total: 0,
+            bound,
+            lifetime,
+            dropped: 0,
+        }
     }
 
-    fn take(&mut self, key: &K) -> Option<V> {
-        let (value, size, end) = self.entries.remove(key)?;
-        self.by_end.remove(&(end, key.clone()));
+    fn take(&mut self, key: &Key) -> Option<V> {
+        let Entry { value, size, place } = self.entries.remove(key)?;
+        self.by_end.remove(&place);
         self.total -= size;
+        self.share(Sharer::of(key.owner), |bytes, places| {
+            *bytes -= size;
+            places.remove(&place);
+        });
         Some(value)
     }
 
-    fn put(&mut self, now: Instant, key: K, value: V, size: usize) {
+    fn put(&mut self, now: Instant, key: Key, value: V, size: usize) {
         drop(self.take(&key));
-        let (size, end) = (size + OVERHEAD, now + self.lifetime);
-        self.by_end.insert((end, key.clone()));
-        self.entries.insert(key, (value, size, end));
+        self.next += 1;
+        let place = (now + self.lifetime, self.next);
+        let size = size + key.resource.capacity() + key.tag.len() + OVERHEAD;
+        let sharer = Sharer::of(key.owner);
+        let key = Arc::new(key);
+        self.by_end.insert(place, Arc::clone(&key));
+        self.entries.insert(key, Entry { value, size, place });
         self.total += size;
+        self.share(sharer, |bytes, places| {
+            *bytes += size;
+            places.insert(place);
+        });
         while self.total > self.bound
-            && let Some((_, oldest)) = self.by_end.first().cloned()
+            && let Some(key) = self.excess()
         {
             self.dropped += 1;
-            drop(self.take(&oldest));
+            drop(self.take(&key));
+        }
+    }
+
+    /// Returns the oldest entry of the sharer with the most bytes.
+    fn excess(&self) -> Option<Arc<Key>> {
+        let (_, sharer) = self.by_size.last()?;
+        let (_, places) = self.sharers.get(sharer)?;
+        self.by_end.get(places.first()?).cloned()
+    }
+
+    /// Changes what a sharer has.
+    fn share(&mut self, sharer: Sharer, change: impl FnOnce(&mut usize, &mut BTreeSet<Place>)) {
+        let (bytes, places) = self.sharers.entry(sharer).or_default();
+        self.by_size.remove(&(*bytes, sharer));
+        change(bytes, places);
+        if places.is_empty() {
+            self.sharers.remove(&sharer);
+        } else {
+            self.by_size.insert((*bytes, sharer));
         }
     }
 
     fn expire(&mut self, now: Instant) {
-        while let Some((end, key)) = self.by_end.first().filter(|(end, _)| *end <= now).cloned() {
-            debug_assert!(end <= now);
+        while let Some(((end, _), key)) = self.by_end.first_key_value()
+            && *end <= now
+        {
+            let key = Arc::clone(key);
             drop(self.take(&key));
         }
     }
@@ -71,7 +157,7 @@ impl<K: Clone + Ord + std::hash::Hash, V> Bounded<K, V> {
 
 /// The bodies of requests that arrive in blocks.
 #[derive(Debug)]
-pub(super) struct Uploads(Bounded<UploadKey, BytesMut>);
+pub(super) struct Uploads(Bounded<BytesMut>);
 
 /// The result of receiving a block.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,15 +175,16 @@ impl Uploads {
         Self(Bounded::new(bound, lifetime))
     }
 
-    /// Returns the number of bodies that were dropped because there were too many.
-    pub(super) const fn dropped(&self) -> u64 {
-        self.0.dropped
+    /// Returns whether blocks of a body have arrived, and more are expected.
+    pub(super) fn has(&mut self, now: Instant, key: &Key) -> bool {
+        self.0.expire(now);
+        self.0.entries.contains_key(key)
     }
 
     pub(super) fn receive(
         &mut self,
         now: Instant,
-        key: UploadKey,
+        key: Key,
         block: Block,
         payload: &[u8],
         limit: usize,
@@ -139,34 +226,46 @@ impl Uploads {
     }
 }
 
-/// The representations that are fetched in blocks. All blocks of a transfer come from one version.
+/// Identifies the body of a request. The same request that is sent again has the same mark. The
+/// numbers are hashes with a key that clients do not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// The last block and its number.
+    pub(super) last: u64,
+    /// The whole body.
+    pub(super) whole: u64,
+}
+
+/// The representations that are fetched in blocks, and the responses to requests that are not safe,
+/// with the marks of these requests. All blocks of a transfer come from one version.
 #[derive(Debug)]
-pub(super) struct Representations(Bounded<RepresentationKey, Response>);
+pub(super) struct Representations(Bounded<(Response, Mark)>);
 
 impl Representations {
     pub(super) fn new(bound: usize, lifetime: Duration) -> Self {
         Self(Bounded::new(bound, lifetime))
     }
 
-    /// Returns the number of representations that were dropped because there were too many.
-    pub(super) const fn dropped(&self) -> u64 {
-        self.0.dropped
-    }
-
-    pub(super) fn put(&mut self, now: Instant, key: RepresentationKey, response: Response) {
+    pub(super) fn put(&mut self, now: Instant, key: Key, response: Response, mark: Mark) {
         let size = response.body.len();
-        self.0.put(now, key, response, size);
+        self.0.put(now, key, (response, mark), size);
     }
 
-    /// Returns a representation, which then lives for another EXCHANGE_LIFETIME.
-    pub(super) fn get(&mut self, now: Instant, key: &RepresentationKey) -> Option<Response> {
+    /// Returns a representation if its mark is right. It then lives for another EXCHANGE_LIFETIME.
+    pub(super) fn get(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        is_right: impl FnOnce(&Mark) -> bool,
+    ) -> Option<Response> {
         self.0.expire(now);
-        let response = self.0.take(key)?;
-        self.put(now, key.clone(), response.clone());
+        let entry = self.0.entries.get(key).filter(|entry| is_right(&entry.value.1))?;
+        let (response, mark) = entry.value.clone();
+        self.put(now, key.clone(), response.clone(), mark);
         Some(response)
     }
 
-    pub(super) fn forget(&mut self, key: &RepresentationKey) {
+    pub(super) fn forget(&mut self, key: &Key) {
         drop(self.0.take(key));
     }
 }

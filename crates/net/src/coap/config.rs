@@ -94,9 +94,10 @@ pub struct Limits {
     pub observers_of_network: usize,
     /// The number of observers of one peer.
     pub observers_of_peer: usize,
-    /// The number of bytes of bodies that arrive in blocks.
+    /// The number of bytes of bodies that arrive in blocks. At the limit, the device or network with
+    /// the most bytes loses its oldest body.
     pub upload_bytes: usize,
-    /// The number of bytes of bodies that are fetched in blocks.
+    /// The number of bytes of bodies that are fetched in blocks, limited in the same way.
     pub representation_bytes: usize,
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
+use std::hash::RandomState;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -113,6 +114,8 @@ pub(super) struct Shared {
     output: VecDeque<Output>,
     uploads: Uploads,
     representations: Representations,
+    /// The key of the marks of requests.
+    marks: RandomState,
     next_number: u64,
     /// The number of the newest notification (RFC 7641, section 4.4).
     notification: u32,
@@ -190,6 +193,7 @@ impl Endpoint {
             output: VecDeque::new(),
             uploads,
             representations,
+            marks: RandomState::new(),
             next_number: 0,
             notification: 0,
             observers: Observers::default(),
@@ -319,7 +323,7 @@ impl Endpoint {
         request: Request,
         patience: Duration,
     ) -> Result<RequestId, RequestError> {
-        let (number, tag) = (self.shared.number(), self.shared.rng.next_u32().to_be_bytes());
+        let (number, tag) = (self.shared.number(), self.shared.rng.next_u64().to_be_bytes());
         let exponent = self.shared.config.block_exponent;
         let mut transfer = Transfer::new(number, request, exponent, tag, (patience, now));
         let limit = self.shared.config.limits.outgoing;

@@ -6,8 +6,15 @@ use std::fmt;
 use bytes::Bytes;
 use moteseal_api::ErrorKind;
 
-use super::config::Peer;
+use super::blocks::Key;
+use super::config::{Owner, Peer};
 use super::message::{Code, Format, Message, Number, Options};
+
+/// The maximum number of segments of a path and of arguments of a request that arrives.
+pub const MAX_PARTS: usize = 32;
+/// The maximum length of the path and the arguments of a request that arrives, in bytes, with one byte
+/// for each separator.
+pub const MAX_RESOURCE: usize = 1024;
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +69,16 @@ impl Request {
     /// Reads the options of a request, without its body.
     ///
     /// # Errors
-    /// `BAD_OPTION` if a path or an argument is not text, or a segment of the path contains a slash.
+    /// `BAD_OPTION` if a path or an argument is not text, a segment of the path contains a slash, or
+    /// the path and the arguments have more than [`MAX_PARTS`] parts or [`MAX_RESOURCE`] bytes.
     pub(super) fn of(message: &Message) -> Result<Self, Code> {
         let options = &message.options;
+        let parts = options.all(Number::URI_PATH).chain(options.all(Number::URI_QUERY));
+        let (count, length) =
+            parts.fold((0, 0), |(count, length), part| (count + 1, length + part.len() + 1));
+        if count > MAX_PARTS || length > MAX_RESOURCE {
+            return Err(Code::BAD_OPTION);
+        }
         let text = |value: &Bytes| String::from_utf8(value.to_vec()).map_err(|_| Code::BAD_OPTION);
         let mut request = Self::new(message.code, String::new());
         for segment in options.all(Number::URI_PATH) {
@@ -106,14 +120,18 @@ impl Request {
         }
     }
 
-    /// Returns what identifies the representation that the request asks for.
-    pub(super) fn key(&self) -> (Code, String, Option<Format>) {
-        (self.code, self.resource(), self.accept)
+    /// Returns what identifies the representation that the request asks for, for a client and the tag
+    /// of the request.
+    pub(super) fn key(&self, owner: Owner, tag: Bytes) -> Key {
+        let (code, resource, accept) = (self.code, self.resource(), self.accept);
+        Key { owner, code, resource, accept, tag }
     }
 
     /// Returns the path and the arguments.
-    pub(super) fn resource(&self) -> String {
-        let mut key = self.path.clone();
+    fn resource(&self) -> String {
+        let length = self.query.iter().map(|argument| argument.len() + 1).sum::<usize>();
+        let mut key = String::with_capacity(self.path.len() + length);
+        key.push_str(&self.path);
         for argument in &self.query {
             // No path and no argument contains this byte, because both are text.
             key.push('\0');

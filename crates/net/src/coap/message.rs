@@ -12,6 +12,10 @@ use coap_lite::{CoapOption, MessageClass, MessageType, Packet};
 /// that keep no state, and are a format error here.
 pub const MAX_TOKEN: usize = 8;
 
+/// The maximum length of a message that arrives, in bytes. The longest block has 1,024 bytes, so that
+/// there is room for as many bytes of options.
+pub const MAX_MESSAGE: usize = 2048;
+
 /// The type of a message (RFC 7252, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -452,7 +456,7 @@ impl Message {
         Self { kind, code, id, token, options, payload }
     }
 
-    /// Decodes a datagram.
+    /// Decodes a datagram. One of more than [`MAX_MESSAGE`] bytes has a format error.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -470,7 +474,8 @@ impl Message {
         let (code, id) = (Code(code), u16::from_be_bytes([high, low]));
         let wrong = Malformed::Format(kind, id);
         let is_reserved = !matches!(code.class(), 0 | 2 | 4 | 5);
-        if is_reserved || (code == Code::EMPTY && datagram.len() > 4) {
+        let is_long = datagram.len() > MAX_MESSAGE;
+        if is_reserved || is_long || (code == Code::EMPTY && datagram.len() > 4) {
             return Err(wrong);
         }
         let mut packet = Packet::from_bytes(datagram).map_err(|_| wrong)?;
@@ -622,7 +627,7 @@ mod tests {
         fn every_message_decodes_to_itself(
             (kind, code, id) in (0..4u8, prop::sample::select(vec![1u8, 2, 0x45, 0x84, 0xa3]), any::<u16>()),
             token in prop::collection::vec(any::<u8>(), 0..=8),
-            options in prop::collection::vec((any::<u16>(), prop::collection::vec(any::<u8>(), 0..400)), 0..8),
+            options in prop::collection::vec((any::<u16>(), prop::collection::vec(any::<u8>(), 0..300)), 0..5),
             payload in prop::collection::vec(any::<u8>(), 0..400),
         ) {
             let kind = [Kind::Confirmable, Kind::NonConfirmable, Kind::Acknowledgement, Kind::Reset][usize::from(kind)];

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rand_core::Rng as _;
 
+use super::blocks::Mark;
 use super::config::{Owner, Peer};
 use super::endpoint::Shared;
 use super::exchange::Request;
@@ -89,6 +90,8 @@ pub(super) struct Incoming {
     pub(super) request: Request,
     /// The tag of the request's body.
     pub(super) tag: Bytes,
+    /// Identifies the request's body.
+    pub(super) mark: Mark,
     /// The last block of the request's body, which the response repeats.
     pub(super) block1: Option<Block>,
     /// The block of the response's body that the client asks for.

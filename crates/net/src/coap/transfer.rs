@@ -25,7 +25,7 @@ pub(super) struct Transfer {
     /// The token of the newest message of the transfer.
     pub(super) token: Token,
     /// Identifies the body to the server, so that a transfer can continue after a new handshake.
-    tag: [u8; 4],
+    tag: [u8; 8],
     /// The exponent of the blocks of the request's body.
     exponent: u8,
     /// The number of bytes of the body that the server has acknowledged.
@@ -78,7 +78,7 @@ impl Transfer {
         number: u64,
         request: Request,
         exponent: u8,
-        tag: [u8; 4],
+        tag: [u8; 8],
         (patience, now): (Duration, Instant),
     ) -> Self {
         let token = Token::default();

@@ -1,12 +1,12 @@
 //! The server's side of an endpoint: requests, responses, observers.
 
 use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::super::blocks::Received;
+use super::super::blocks::{Mark, Received};
 use super::super::config::Peer;
 use super::super::exchange::{ExchangeId, Request, Response};
 use super::super::message::{Block, Code, Kind, Message, Number, Token, encoded_length};
@@ -93,14 +93,15 @@ pub(super) fn requested(
     let reception = Reception { kind, id, token, acknowledge };
     let mut message = message;
     match read(now, peer, state, shared, (reception, &mut message)) {
-        Ok(Read { request, tag, block1, block2 }) => {
+        Ok(Read { request, tag, mark, block1, block2 }) => {
             let number = shared.number();
             let exchange = ExchangeId { peer, number };
             let owner = state.owner;
             shared.emit(Event::Request { id: exchange, owner, request: request.clone() });
             // The body is with the user of the endpoint.
             let request = Request { body: Bytes::new(), ..request };
-            state.incoming.push(Incoming { number, reception, request, tag, block1, block2 });
+            let incoming = Incoming { number, reception, request, tag, mark, block1, block2 };
+            state.incoming.push(incoming);
         }
         Err(Reply::Later) => {}
         Err(Reply::Message(reply))
@@ -130,6 +131,7 @@ fn bare(code: Code) -> Reply {
 struct Read {
     request: Request,
     tag: Bytes,
+    mark: Mark,
     block1: Option<Block>,
     block2: Option<Block>,
 }
@@ -169,13 +171,25 @@ fn read(
         return Err(too_large(limit, block1));
     }
     let tag = message.options.first(Number::REQUEST_TAG).cloned().unwrap_or_default();
-    if let Some(reply) = answered(now, state, shared, reception, (&request, &tag, block2)) {
-        return Err(reply);
+    let number = block1.map(|block| (block.number, block.exponent));
+    let last =
+        shared.marks.hash_one((request.format.map(|format| format.0), number, &message.payload));
+    let upload = block1.map(|block| {
+        let key = Request { accept: None, ..request.clone() }.key(state.owner, tag.clone());
+        (key, block)
+    });
+    // While a body with the same tag arrives, its last block may equal that of the body before.
+    if upload.as_ref().is_none_or(|(key, _)| !shared.uploads.has(now, key)) {
+        let same = |of: &Mark| of.last == last;
+        if let Some(reply) = answered(now, state, shared, reception, (&request, &tag, block2), same)
+        {
+            return Err(reply);
+        }
     }
-    match block1 {
+    let mut mark = Mark { last, whole: last };
+    match upload {
         None => request.body = message.payload.clone(),
-        Some(block) => {
-            let key = (state.owner, request.code, request.resource(), tag.clone());
+        Some((key, block)) => {
             match shared.uploads.receive(now, key, block, &message.payload, limit) {
                 Received::Whole(body) => request.body = body,
                 Received::Continue => {
@@ -188,6 +202,15 @@ fn read(
                 }
                 Received::Refused(code) => return Err(bare(code)),
             }
+            if request.code != Code::GET && !tag.is_empty() {
+                mark.whole =
+                    shared.marks.hash_one((request.format.map(|format| format.0), &request.body));
+                let same = |of: &Mark| of.whole == mark.whole;
+                let request = (&request, &tag, block2);
+                if let Some(reply) = answered(now, state, shared, reception, request, same) {
+                    return Err(reply);
+                }
+            }
         }
     }
     if state.incoming.len() >= shared.config.limits.incoming {
@@ -196,7 +219,7 @@ fn read(
         reply.options.add_uint(Number::MAX_AGE, AGAIN);
         return Err(Reply::Message(reply));
     }
-    Ok(Read { request, tag, block1, block2 })
+    Ok(Read { request, tag, mark, block1, block2 })
 }
 
 /// Returns the refusal of a body, with the maximum length. The block option, which repeats the request's, does
@@ -211,30 +234,35 @@ fn too_large(limit: usize, block1: Option<Block>) -> Reply {
 }
 
 /// Answers a request for a further block of a response. Also answers a request that is not safe and
-/// has the tag of one that was received before: a client sends its last block again, under another
-/// message id, if the response was lost. Returns `None` for another request.
+/// has the tag and the body of one that was received before: a client sends its last block again,
+/// under another message id, if the response was lost. `same` compares the mark of its body. Returns
+/// `None` for another request: a client may use a tag again for another body (RFC 9175, section
+/// 3.5.1).
 fn answered(
     now: Instant,
     state: &mut State,
     shared: &mut Shared,
     reception: Reception,
     (request, tag, block2): (&Request, &Bytes, Option<Block>),
+    same: impl Fn(&Mark) -> bool,
 ) -> Option<Reply> {
     let is_further = block2.is_some_and(|block| block.number > 0);
     let is_tagged = request.code != Code::GET && !tag.is_empty();
     if !is_further && !is_tagged {
         return None;
     }
-    let same = |incoming: &&mut Incoming| {
-        is_tagged && incoming.tag == *tag && incoming.request.key() == request.key()
+    let key = request.key(state.owner, tag.clone());
+    let repeats = |incoming: &&mut Incoming| {
+        is_tagged
+            && incoming.tag == *tag
+            && (is_further || same(&incoming.mark))
+            && incoming.request.key(key.owner, tag.clone()) == key
     };
-    if let Some(incoming) = state.incoming.iter_mut().find(same) {
+    if let Some(incoming) = state.incoming.iter_mut().find(repeats) {
         incoming.reception = reception;
         return Some(Reply::Later);
     }
-    let (code, resource, accept) = request.key();
-    let key = (state.owner, code, resource, accept, tag.clone());
-    if let Some(mut response) = shared.representations.get(now, &key) {
+    if let Some(mut response) = shared.representations.get(now, &key, |of| is_further || same(of)) {
         return Some(Reply::Message(sliced(state, shared, reception.token, &mut response, block2)));
     }
     // A request that is not safe must not be processed again for the rest of its response.
@@ -250,7 +278,7 @@ fn finish(
     incoming: Incoming,
     response: Response,
 ) {
-    let Incoming { reception, request, tag, block1, block2, .. } = incoming;
+    let Incoming { reception, request, tag, mark, block1, block2, .. } = incoming;
     let is_unwanted = request.no_response >> (response.code.class().saturating_sub(1)) & 1 == 1;
     if is_unwanted {
         if reception.acknowledge.is_some() {
@@ -264,9 +292,8 @@ fn finish(
     if (is_in_blocks && response.code.is_success())
         || (request.code != Code::GET && !tag.is_empty())
     {
-        let (code, resource, accept) = request.key();
-        let key = (state.owner, code, resource, accept, tag);
-        shared.representations.put(now, key, response.clone());
+        let key = request.key(state.owner, tag);
+        shared.representations.put(now, key, response.clone(), mark);
     }
     if let Some(block) = block1 {
         reply.options.add_block(Number::BLOCK1, block);
@@ -330,13 +357,12 @@ fn push(
     let found = state.observers.iter_mut().find(|observer| observer.token == token);
     let Some(observer) = found else { return };
     observer.in_flight = true;
-    let (code, resource, accept) = observer.request.key();
+    let key = observer.request.key(state.owner, Bytes::new());
     let block = Block { number: 0, more: false, exponent: observer.exponent };
     let mut response = response;
     let mut message = sliced(state, shared, token, &mut response, Some(block));
-    let key = (state.owner, code, resource, accept, Bytes::new());
     match message.options.first(Number::BLOCK2) {
-        Some(_) => shared.representations.put(now, key, response.clone()),
+        Some(_) => shared.representations.put(now, key, response.clone(), Mark::default()),
         None => shared.representations.forget(&key),
     }
     message.kind = Kind::Confirmable;

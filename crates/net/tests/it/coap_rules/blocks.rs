@@ -262,11 +262,6 @@ fn a_patient_upload_survives_an_outage_that_is_longer_than_all_retransmissions()
 #[test]
 fn forged_blocks_without_the_tag_do_not_change_a_body() {
     let mut bench = Bench::new();
-    let tagged = |id: u16, number: u32, more: bool, payload: &[u8]| {
-        let mut message = put(id, number, more, payload);
-        message.options.add(Number::REQUEST_TAG, &b"tag"[..]);
-        message
-    };
     assert_eq!(bench.receive(stranger(), &tagged(1, 0, true, &[1; 16]))[0].code, Code::CONTINUE);
     bench.receive(stranger(), &put(2, 0, true, &[9; 16]));
     bench.receive(stranger(), &put(3, 1, false, &[9; 16]));
@@ -275,4 +270,92 @@ fn forged_blocks_without_the_tag_do_not_change_a_body() {
     assert_eq!(bench.receive(stranger(), &tagged(4, 1, false, &[2; 16])), []);
     let (_, request) = bench.requested();
     assert_eq!(request.body, [[1; 16], [2; 16]].concat());
+}
+
+fn tagged(id: u16, number: u32, more: bool, payload: &[u8]) -> Message {
+    let mut message = put(id, number, more, payload);
+    message.options.add(Number::REQUEST_TAG, &b"tag"[..]);
+    message
+}
+
+#[test]
+fn another_body_with_a_used_tag_is_another_request() {
+    let mut bench = Bench::new();
+    let single = |id, payload: &'static [u8]| {
+        let mut message = tagged(id, 0, false, payload);
+        message.options.remove(Number::BLOCK1);
+        message
+    };
+    bench.receive(peer(1), &single(1, b"first"));
+    let (first, _) = bench.requested();
+    assert_eq!(bench.receive(peer(1), &single(2, b"first")), []);
+    assert!(bench.events.is_empty(), "it is in progress");
+    bench.receive(peer(1), &single(3, b"second"));
+    let (second, request) = bench.requested();
+    assert_eq!(request.body, "second");
+    let sent = bench.respond(first, Response::new(Code::CREATED));
+    assert_eq!((sent[0].id, sent[0].code), (2, Code::CREATED));
+    bench.respond(second, Response::new(Code::CHANGED));
+    assert_eq!(bench.receive(peer(1), &single(4, b"second"))[0].code, Code::CHANGED);
+    bench.receive(peer(1), &single(5, b"third"));
+    assert_eq!(bench.requested().1.body, "third");
+}
+
+#[test]
+fn another_body_in_blocks_with_a_used_tag_and_the_same_last_block_is_another_request() {
+    let mut bench = Bench::new();
+    let end = [9; 3];
+    for (round, byte) in [1, 2, 3].into_iter().enumerate() {
+        let id = round as u16 * 10;
+        let sent = bench.receive(peer(1), &tagged(id, 0, true, &[byte; 16]));
+        assert_eq!(sent[0].code, Code::CONTINUE);
+        assert_eq!(bench.receive(peer(1), &tagged(id + 1, 1, false, &end)), []);
+        let (exchange, request) = bench.requested();
+        assert_eq!(request.body, [&[byte; 16][..], &end].concat());
+        bench.respond(exchange, Response::new(Code::CHANGED));
+        // The response was lost: the client sends its last block, or the whole body, again.
+        let sent = bench.receive(peer(1), &tagged(id + 2, 1, false, &end));
+        assert_eq!(sent[0].code, Code::CHANGED);
+        bench.receive(peer(1), &tagged(id + 3, 0, true, &[byte; 16]));
+        let sent = bench.receive(peer(1), &tagged(id + 4, 1, false, &end));
+        assert_eq!((sent[0].code, bench.events.len()), (Code::CHANGED, 0));
+    }
+}
+
+#[test]
+fn the_paths_of_bodies_in_blocks_count_as_memory() {
+    let limits = Limits { upload_bytes: 10_000, ..Limits::default() };
+    let mut bench = Bench::with(Config { limits, ..Config::default() });
+    let long = |id: u16, name: u32, number, more| {
+        let mut message = put(id, number, more, &[1; 16]);
+        for part in 0..4 {
+            message.options.add(Number::URI_QUERY, format!("{name:0200}{part}"));
+        }
+        message
+    };
+    for name in 0..16 {
+        let sent = bench.receive(peer(1), &long(name, name.into(), 0, true));
+        assert_eq!(sent[0].code, Code::CONTINUE);
+    }
+    let code = |bench: &mut Bench, name: u16| {
+        bench.receive(peer(1), &long(100 + name, name.into(), 1, true))[0].code
+    };
+    assert_eq!(code(&mut bench, 15), Code::CONTINUE, "the newest is kept");
+    assert_eq!(code(&mut bench, 0), Code::REQUEST_ENTITY_INCOMPLETE, "the oldest is dropped");
+}
+
+#[test]
+fn a_peer_with_many_bodies_drops_its_own_and_not_those_of_others() {
+    let limits = Limits { upload_bytes: 50_000, ..Limits::default() };
+    let mut bench = Bench::with(Config { limits, ..Config::default() });
+    let (victim, network) = (peer(1), |session| Peer { session, ..peer(2) });
+    bench.receive(victim, &put(1, 0, true, &[1; 16]));
+    bench.endpoint.identify(peer(3), *b"device-3");
+    for number in 0..1000u16 {
+        let of = [network(u64::from(number) + 10), stranger(), peer(3)][usize::from(number % 3)];
+        let mut message = put(number + 10, 0, true, &[2; 16]);
+        message.options.add(Number::REQUEST_TAG, number.to_be_bytes().to_vec());
+        bench.receive(of, &message);
+    }
+    assert_eq!(bench.receive(victim, &put(2, 1, true, &[1; 16]))[0].code, Code::CONTINUE);
 }

@@ -102,6 +102,19 @@ fn a_confirmable_message_with_a_format_error_is_rejected_and_another_one_ignored
 }
 
 #[test]
+fn a_message_of_more_than_2048_bytes_is_rejected() {
+    let mut bench = Bench::new();
+    let mut request = get("a", 5);
+    request.payload = vec![1; 2048 - request.encode().len() - 1].into();
+    assert_eq!((request.encode().len(), bench.receive(peer(1), &request)), (2048, vec![]));
+    bench.requested();
+    request.id = 6;
+    request.payload = [&request.payload[..], b"x"].concat().into();
+    assert_eq!(bench.receive(peer(1), &request), [Message::new(Kind::Reset, Code::EMPTY, 6)]);
+    assert_eq!(bench.endpoint.counters().malformed, 1);
+}
+
+#[test]
 fn an_unexpected_response_is_rejected() {
     let mut bench = Bench::new();
     let mut response = Message::new(Kind::Confirmable, Code::CONTENT, 3);

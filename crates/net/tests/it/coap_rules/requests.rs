@@ -162,3 +162,24 @@ fn a_request_that_wants_no_response_ends_with_its_acknowledgement() {
     assert_eq!(bench.success().code, Code::CHANGED);
     assert_eq!(bench.pass(300.0), []);
 }
+
+#[test]
+fn a_path_that_is_too_long_or_has_too_many_parts_is_refused() {
+    let mut bench = Bench::new();
+    for (id, number) in [(1, Number::URI_PATH), (2, Number::URI_QUERY)] {
+        let with = |id: u16, count: usize, length: usize| {
+            let mut request = Message { id, ..get("a", 0) };
+            (0..count).for_each(|_| request.options.add(number, vec![b'x'; length]));
+            request
+        };
+        for (at, (count, length)) in [(31, 0), (31, 30), (4, 250)].into_iter().enumerate() {
+            let id = id * 10 + at as u16;
+            assert_eq!(bench.receive(peer(1), &with(id, count, length)), [], "{count}");
+            bench.requested();
+        }
+        for (at, (count, length)) in [(32, 0), (5, 250)].into_iter().enumerate() {
+            let sent = bench.receive(peer(1), &with(id * 10 + 5 + at as u16, count, length));
+            assert_eq!(sent[0].code, Code::BAD_OPTION, "{count}");
+        }
+    }
+}

@@ -218,7 +218,8 @@ impl Source {
     pub async fn new(address: Address, credentials: Credentials) -> Result<Self, GetError> {
         let server = address.resolve().await?;
         let security = credentials.security(&address, server)?;
-        let config = Config { response_limit: MAX_RESPONSE, ..Config::default() };
+        let server_name = address.server_name();
+        let config = Config { response_limit: MAX_RESPONSE, server_name, ..Config::default() };
         let no_service = |_: &_| Box::new(NoService) as _;
         let socket = Socket::connect(server, security, Backoff::default(), config, no_service)?;
         Ok(Self { address, socket, observation: None, fresh: Duration::ZERO })

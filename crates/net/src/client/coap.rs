@@ -129,7 +129,8 @@ impl Cloud {
         } else {
             security
         };
-        let config = Config { response_limit: MAX_RESPONSE, ..Config::default() };
+        let server_name = self.address.server_name();
+        let config = Config { response_limit: MAX_RESPONSE, server_name, ..Config::default() };
         Socket::connect(server, security, Backoff::default(), config, |_| Box::new(NoService))
             .map_err(|error| self.unreachable(&error))
     }

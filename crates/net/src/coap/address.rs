@@ -1,7 +1,7 @@
 //! The addresses of CoAP servers (RFC 7252, section 6): `coap://host[:5683]` and
 //! `coaps://host[:5684]`, with a path and arguments for resources.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use reqwest::Url;
 
@@ -60,6 +60,15 @@ impl Address {
         &self.url
     }
 
+    /// Returns the name of the host, or `None` if the host is an IP address. A client's requests carry
+    /// the name (RFC 7252, section 6.4, step 5).
+    #[must_use]
+    pub fn server_name(&self) -> Option<String> {
+        let name = decode(&self.host)?.to_lowercase();
+        let is_name = name.parse::<IpAddr>().is_err() && name.len() <= 255;
+        is_name.then_some(name)
+    }
+
     /// Returns whether the address names a server and no resource.
     #[must_use]
     pub fn is_server(&self) -> bool {
@@ -114,6 +123,18 @@ mod tests {
         assert_eq!(request.argument("x"), Some("ä"));
         let server = Address::parse("coaps://gateway.example").unwrap();
         assert_eq!((server.port, server.is_server()), (5684, true));
+    }
+
+    #[test]
+    fn requests_carry_the_name_of_the_host_and_no_ip_address() {
+        for (url, name) in [
+            ("coap://Gateway.Example:5683", Some("gateway.example")),
+            ("coaps://x%2Dy.example/a", Some("x-y.example")),
+            ("coap://192.0.2.1/a", None),
+            ("coap://[2001:db8::1]/a", None),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().server_name().as_deref(), name, "{url}");
+        }
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Config {
     pub body_limit: BodyLimit,
     /// The maximum length of the body of a response, in bytes.
     pub response_limit: usize,
+    /// The name of the server of a client, which its requests carry (Uri-Host).
+    pub server_name: Option<String>,
     /// The bounds on memory.
     pub limits: Limits,
 }
@@ -68,6 +70,7 @@ impl Default for Config {
             block_exponent: Block::LARGEST,
             body_limit: Arc::new(|_, _| 1 << 16),
             response_limit: 1 << 20,
+            server_name: None,
             limits: Limits::default(),
         }
     }

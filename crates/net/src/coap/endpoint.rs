@@ -347,7 +347,8 @@ impl Endpoint {
             let place = state.transfers.iter().position(|transfer| transfer.number == id.number);
             let Some(transfer) = place.map(|place| state.transfers.remove(place)) else { return };
             state.withdraw(Purpose::Transfer(id.number));
-            if let Some(message) = transfer.cancellation() {
+            if let Some(mut message) = transfer.cancellation() {
+                add_host(shared, &mut message);
                 state.confirm(now, id.peer, shared, (message, Purpose::Other));
             }
             state.start_waiting(now, id.peer, shared);
@@ -584,7 +585,8 @@ fn send_next(
     transfer: &mut Transfer,
 ) -> bool {
     let token = shared.token(peer);
-    let message = transfer.message(token);
+    let mut message = transfer.message(token);
+    add_host(shared, &mut message);
     transfer.deadline = far(now);
     state.confirm(now, peer, shared, (message, Purpose::Transfer(transfer.number)))
 }
@@ -660,3 +662,10 @@ fn add_observe(shared: &mut Shared, message: &mut Message) {
     let number = next_notification(shared);
     message.options.add_uint(Number::OBSERVE, number);
 }
+/// Adds the name of the server to a request (RFC 7252, section 6.4).
+fn add_host(shared: &Shared, message: &mut Message) {
+    if let Some(host) = &shared.config.server_name {
+        message.options.add(Number::URI_HOST, host.clone());
+    }
+}
+

@@ -244,6 +244,7 @@ async fn connect(options: &ChildOptions, inbox: Arc<ChildInbox>) -> Result<Socke
         transmission: options.transmission,
         block_exponent: options.block_exponent,
         body_limit: Arc::new(|_, _| MAX_FRAME),
+        server_name: options.address.server_name(),
         ..Config::default()
     };
     let service = ChildService { inbox };

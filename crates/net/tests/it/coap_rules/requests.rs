@@ -183,3 +183,14 @@ fn a_path_that_is_too_long_or_has_too_many_parts_is_refused() {
         }
     }
 }
+
+#[test]
+fn the_requests_of_a_client_carry_the_name_of_its_server() {
+    let server_name = Some("gateway.example".to_owned());
+    let mut client = Bench::with(Config { server_name, ..Config::default() });
+    let (_, sent) = client.request(peer(1), Request::new(Code::GET, "/a"));
+    assert_eq!(sent[0].options.first(Number::URI_HOST).unwrap(), &b"gateway.example"[..]);
+    let mut server = Bench::new();
+    assert_eq!(server.receive(peer(1), &sent[0]), []);
+    assert_eq!(server.requested().1.path, "/a");
+}

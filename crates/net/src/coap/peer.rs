@@ -132,10 +132,17 @@ struct MessageIds {
 
 impl MessageIds {
     const SIZE: u16 = u16::MAX / GROUPS as u16 + 1;
+    /// While more than half of the ids are in use: when the next confirmable message may be sent.
+    paced: u64,
 
     /// Returns the next id, or when it is free.
     fn take(&mut self, now_ms: u64, lifetime_ms: u64) -> Result<u16, u64> {
         let group = usize::from(self.next / Self::SIZE);
+    /// The number of groups whose ids are used as fast as messages are sent.
+    const FAST: usize = GROUPS / 2;
+    /// The number of groups whose ids are then spread over EXCHANGE_LIFETIME. The rest is for replies
+    /// to messages that are not confirmable, which do not wait.
+    const SLOW: usize = 6;
         let is_first = self.next.is_multiple_of(Self::SIZE);
         if is_first && self.free[group] > now_ms {
             return Err(self.free[group]);
@@ -149,6 +156,18 @@ impl MessageIds {
 
 /// What happened to a confirmable message.
 pub(super) enum Fate {
+
+    /// Returns the next id for a confirmable message, or when it is free. Ids do not run out: when
+    /// many are in use, the messages are sent at intervals.
+    fn pace(&mut self, now_ms: u64, lifetime_ms: u64) -> Result<u16, u64> {
+        if self.free.iter().filter(|free| **free > now_ms).count() > Self::FAST {
+            if self.paced > now_ms {
+                return Err(self.paced);
+            }
+            self.paced = now_ms + lifetime_ms / (Self::SLOW as u64 * u64::from(Self::SIZE));
+        }
+        self.take(now_ms, lifetime_ms)
+    }
     /// The peer did not acknowledge it.
     Lost(Purpose),
 }
@@ -158,7 +177,7 @@ impl State {
         let next = (shared.rng.next_u32() >> 16) as u16;
         Self {
             owner: Owner::Peer(peer),
-            ids: MessageIds { next, free: [0; GROUPS] },
+            ids: MessageIds { next, free: [0; GROUPS], paced: 0 },
             active: Vec::new(),
             waiting: VecDeque::new(),
             held: None,
@@ -250,7 +269,7 @@ impl State {
         while self.active.len() < transmission.nstart
             && let Some(mut outgoing) = self.waiting.pop_front()
         {
-            match self.ids.take(shared.ms(now), shared.lifetime_ms()) {
+            match self.ids.pace(shared.ms(now), shared.lifetime_ms()) {
                 Ok(id) => outgoing.message.id = id,
                 Err(free) => {
                     self.held = Some(shared.start + Duration::from_millis(free));

@@ -492,7 +492,6 @@ fn acknowledged(
 ) {
     let token = (message.code != Code::EMPTY).then_some(message.token);
     let Some(outgoing) = state.settle(message.id, token) else { return };
-    state.validate();
     match outgoing.purpose {
         Purpose::Transfer(_) if message.code != Code::EMPTY => {
             responded(now, peer, state, shared, message);
@@ -544,6 +543,7 @@ fn responded(now: Instant, peer: Peer, state: &mut State, shared: &mut Shared, m
     let progress = match message.options.reduce() {
         Some(_) => Progress::Done(Err(RequestError::BadOption)),
         None => transfer.receive(now, &message, shared.config.response_limit),
+    state.validate();
     };
     let id = RequestId { peer, number: transfer.number };
     transfer.deadline = now + shared.config.transmission.exchange_lifetime;

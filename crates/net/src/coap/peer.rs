@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) transfers: Vec<Transfer>,
     pub(super) observers: Vec<Observer>,
     budget: Option<Budget>,
+    /// Whether the peer returned the id of a message.
+    answers: bool,
     /// The entry of this peer in the endpoint's schedule.
     pub(super) scheduled: Option<Instant>,
     /// The second of the last datagram, for the order in which peers are forgotten.
@@ -73,6 +75,8 @@ pub(super) struct Outgoing {
     deadline: Instant,
     timeout: Duration,
     retransmissions: u8,
+    /// The number of bytes that were sent, with all retransmissions.
+    sent: u64,
 }
 
 /// A received message id.
@@ -128,21 +132,21 @@ struct MessageIds {
     next: u16,
     /// For each group, when its ids may be used again, in milliseconds since the endpoint's start.
     free: [u64; GROUPS],
+    /// While more than half of the ids are in use: when the next confirmable message may be sent.
+    paced: u64,
 }
 
 impl MessageIds {
     const SIZE: u16 = u16::MAX / GROUPS as u16 + 1;
-    /// While more than half of the ids are in use: when the next confirmable message may be sent.
-    paced: u64,
-
-    /// Returns the next id, or when it is free.
-    fn take(&mut self, now_ms: u64, lifetime_ms: u64) -> Result<u16, u64> {
-        let group = usize::from(self.next / Self::SIZE);
     /// The number of groups whose ids are used as fast as messages are sent.
     const FAST: usize = GROUPS / 2;
     /// The number of groups whose ids are then spread over EXCHANGE_LIFETIME. The rest is for replies
     /// to messages that are not confirmable, which do not wait.
     const SLOW: usize = 6;
+
+    /// Returns the next id, or when it is free.
+    fn take(&mut self, now_ms: u64, lifetime_ms: u64) -> Result<u16, u64> {
+        let group = usize::from(self.next / Self::SIZE);
         let is_first = self.next.is_multiple_of(Self::SIZE);
         if is_first && self.free[group] > now_ms {
             return Err(self.free[group]);
@@ -152,10 +156,6 @@ impl MessageIds {
         self.next = self.next.wrapping_add(1);
         Ok(id)
     }
-}
-
-/// What happened to a confirmable message.
-pub(super) enum Fate {
 
     /// Returns the next id for a confirmable message, or when it is free. Ids do not run out: when
     /// many are in use, the messages are sent at intervals.
@@ -168,6 +168,10 @@ pub(super) enum Fate {
         }
         self.take(now_ms, lifetime_ms)
     }
+}
+
+/// What happened to a confirmable message.
+pub(super) enum Fate {
     /// The peer did not acknowledge it.
     Lost(Purpose),
 }
@@ -187,6 +191,7 @@ impl State {
             transfers: Vec::new(),
             observers: Vec::new(),
             budget: (!peer.is_secure()).then(Budget::default),
+            answers: false,
             scheduled: None,
             used: 0,
         }
@@ -207,13 +212,17 @@ impl State {
         }
     }
 
-    /// Notes that the peer receives what is sent to its address.
+    /// Notes that the peer returned a token, which it cannot guess: it receives what is sent to its
+    /// address.
     pub(super) fn validate(&mut self) {
         self.budget = None;
     }
 
+    /// Returns whether the peer probably receives what is sent to its address. Such a peer is
+    /// preferred to others if there are too many. The limit on amplification ends with
+    /// [`validate`](Self::validate).
     pub(super) fn is_validated(&self) -> bool {
-        self.budget.is_none()
+        self.budget.is_none() || self.answers
     }
 
     /// Returns the number of bytes that a message to this peer may have.
@@ -224,16 +233,19 @@ impl State {
         })
     }
 
-    /// Sends a datagram, unless the address is not validated and would receive too much.
-    pub(super) fn transmit(&mut self, peer: Peer, shared: &mut Shared, bytes: Bytes) {
+    /// Sends a datagram, unless the address is not validated and would receive too much. Returns the
+    /// number of bytes that were sent, with their headers.
+    pub(super) fn transmit(&mut self, peer: Peer, shared: &mut Shared, bytes: Bytes) -> u64 {
         if bytes.len() > self.room() {
             shared.counters.withheld += 1;
-            return;
+            return 0;
         }
+        let sent = bytes.len() as u64 + HEADERS;
         if let Some(budget) = &mut self.budget {
-            budget.sent += bytes.len() as u64 + HEADERS;
+            budget.sent += sent;
         }
         shared.send(peer, bytes);
+        sent
     }
 
     /// Returns the next own message id, for a message that is not confirmable. While no id is free, the
@@ -254,9 +266,9 @@ impl State {
         if self.waiting.len() >= shared.config.limits.outgoing {
             return false;
         }
-        let (bytes, timeout, retransmissions) = (Vec::new(), Duration::ZERO, 0);
+        let (bytes, timeout, retransmissions, sent) = (Vec::new(), Duration::ZERO, 0, 0);
         let outgoing =
-            Outgoing { message, purpose, bytes, deadline: now, timeout, retransmissions };
+            Outgoing { message, purpose, bytes, deadline: now, timeout, retransmissions, sent };
         self.waiting.push_back(outgoing);
         self.start_waiting(now, peer, shared);
         true
@@ -283,19 +295,28 @@ impl State {
             outgoing.timeout = transmission.ack_timeout.mul_f64(factor);
             outgoing.deadline = now + outgoing.timeout;
             let bytes = Bytes::copy_from_slice(&outgoing.bytes);
+            outgoing.sent = self.transmit(peer, shared, bytes);
             self.active.push(outgoing);
-            self.transmit(peer, shared, bytes);
         }
     }
 
     /// Removes the confirmable message that an acknowledgement or a reset names. If an acknowledgement
     /// has a response, its token must be that of the message.
+    ///
+    /// A message id alone has 16 bits, which can be guessed. It does not validate the address. The
+    /// message no longer counts as sent, so that a peer that acknowledges all messages receives as
+    /// many as it likes, and one whose address is forged receives little more.
     pub(super) fn settle(&mut self, id: u16, token: Option<Token>) -> Option<Outgoing> {
         let is_it = |outgoing: &Outgoing| {
             outgoing.message.id == id && token.is_none_or(|token| outgoing.message.token == token)
         };
         let at = self.active.iter().position(is_it)?;
-        Some(self.active.remove(at))
+        let outgoing = self.active.remove(at);
+        self.answers = true;
+        if let Some(budget) = &mut self.budget {
+            budget.sent = budget.sent.saturating_sub(outgoing.sent);
+        }
+        Some(outgoing)
     }
 
     /// Removes the messages of a purpose, because they are no longer needed.
@@ -324,12 +345,15 @@ impl State {
             outgoing.retransmissions += 1;
             outgoing.timeout *= 2;
             outgoing.deadline = now + outgoing.timeout;
-            due.push(Bytes::copy_from_slice(&outgoing.bytes));
+            due.push((outgoing.message.id, Bytes::copy_from_slice(&outgoing.bytes)));
             true
         });
-        for bytes in due {
+        for (id, bytes) in due {
             shared.counters.retransmissions += 1;
-            self.transmit(peer, shared, bytes);
+            let sent = self.transmit(peer, shared, bytes);
+            if let Some(outgoing) = self.active.iter_mut().find(|of| of.message.id == id) {
+                outgoing.sent += sent;
+            }
         }
         lost
     }

@@ -178,16 +178,54 @@ fn an_address_that_is_not_validated_receives_at_most_three_times_what_it_sent() 
 }
 
 #[test]
-fn an_address_is_validated_by_an_acknowledgement() {
+fn an_acknowledgement_does_not_validate_an_address_because_its_message_id_can_be_guessed() {
     let mut bench = Bench::new();
     bench.receive(stranger(), &observe("a", 1, 0));
     let (id, _) = bench.requested();
     bench.respond(id, observable("x"));
     let sent = bench.notify("/a", "y");
     bench.receive(stranger(), &ack(&sent[0]));
-    let long = vec![b'z'; 900];
-    bench.endpoint.notify(bench.now, "/a", &mut |_| Some(observable(long.clone())));
-    assert_eq!(bench.sent()[0].payload.len(), 900);
+    let mut forged = get("a", 2);
+    forged.options.add(Number::URI_QUERY, "forged");
+    bench.receive(stranger(), &forged);
+    let (id, _) = bench.requested();
+    let sent = bench.respond(id, text(vec![b'z'; 900]));
+    assert!(sent[0].encode().len() < 3 * (forged.encode().len() + 28) + 100);
+    // A request of the server has a token that cannot be guessed.
+    let (_, sent) = bench.request(stranger(), Request::new(Code::GET, "/b"));
+    bench.receive(stranger(), &reply_to(&sent[0], Code::CONTENT, b""));
+    bench.success();
+    forged.id = 3;
+    bench.receive(stranger(), &forged);
+    let (id, _) = bench.requested();
+    assert_eq!(bench.respond(id, text(vec![b'z'; 900]))[0].payload.len(), 900);
+}
+
+#[test]
+fn an_observer_that_acknowledges_every_notification_receives_all_of_them() {
+    let mut bench = Bench::new();
+    bench.receive(stranger(), &observe("a", 1, 0));
+    let (id, _) = bench.requested();
+    bench.respond(id, observable("x"));
+    for number in 0..200 {
+        let sent = bench.notify("/a", &format!("{number:0900}"));
+        assert_eq!(sent.len(), 1, "{number}");
+        assert!(number < 20 || sent[0].payload.len() == 900, "{number}");
+        bench.receive(stranger(), &ack(&sent[0]));
+        bench.pass(1.0);
+    }
+    assert_eq!(bench.endpoint.counters().withheld, 0);
+}
+
+#[test]
+fn an_acknowledgement_or_a_reset_with_a_code_of_another_kind_is_ignored() {
+    let mut bench = Bench::new();
+    let (_, sent) = bench.request(peer(1), Request::new(Code::GET, "/a"));
+    bench.receive(peer(1), &reply_to(&sent[0], Code::GET, b""));
+    let reset = Message { kind: Kind::Reset, ..reply_to(&sent[0], Code::CONTENT, b"") };
+    bench.receive(peer(1), &reset);
+    assert!(bench.events.is_empty());
+    assert_eq!(bench.pass(3.1), sent, "it is retransmitted");
 }
 
 #[test]

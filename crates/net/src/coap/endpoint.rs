@@ -263,7 +263,9 @@ impl Endpoint {
         self.with(now, to, |state, shared| {
             for mut transfer in transfers {
                 transfer.renew();
-                send_next(now, to, state, shared, &mut transfer);
+                if !send_next(now, to, state, shared, &mut transfer) {
+                    transfer.deadline = now;
+                }
                 state.transfers.push(transfer);
             }
         });
@@ -461,7 +463,9 @@ fn stray(peer: Peer, shared: &mut Shared, message: Result<Message, Malformed>) {
 /// Processes a message of a peer.
 fn received(now: Instant, peer: Peer, state: &mut State, shared: &mut Shared, message: Message) {
     match message.kind {
+        Kind::Acknowledgement if message.code.is_request() => {}
         Kind::Acknowledgement => acknowledged(now, peer, state, shared, message),
+        Kind::Reset if message.code != Code::EMPTY => {}
         Kind::Reset => {
             if let Some(outgoing) = state.settle(message.id, None) {
                 if outgoing.purpose == Purpose::Proof {
@@ -539,16 +543,21 @@ fn responded(now: Instant, peer: Peer, state: &mut State, shared: &mut Shared, m
     let place = state.transfers.iter().position(|transfer| transfer.has_token(message.token));
     let Some(place) = place else { return };
     let mut transfer = state.transfers.swap_remove(place);
+    state.validate();
     let mut message = message;
     let progress = match message.options.reduce() {
         Some(_) => Progress::Done(Err(RequestError::BadOption)),
         None => transfer.receive(now, &message, shared.config.response_limit),
-    state.validate();
     };
     let id = RequestId { peer, number: transfer.number };
-    transfer.deadline = now + shared.config.transmission.exchange_lifetime;
     match progress {
-        Progress::Ignored => state.transfers.push(transfer),
+        Progress::Ignored => {
+            // An observation has no deadline.
+            if !transfer.is_registered() {
+                transfer.deadline = now + shared.config.transmission.exchange_lifetime;
+            }
+            state.transfers.push(transfer);
+        }
         Progress::Next => {
             state.withdraw(Purpose::Transfer(transfer.number));
             if send_next(now, peer, state, shared, &mut transfer) {
@@ -646,8 +655,17 @@ fn give_up(now: Instant, peer: Peer, state: &mut State, shared: &mut Shared) {
     while let Some(place) = state.transfers.iter().position(is_stale) {
         let mut transfer = state.transfers.swap_remove(place);
         transfer.renew();
-        send_next(now, peer, state, shared, &mut transfer);
+        if !send_next(now, peer, state, shared, &mut transfer) {
+            transfer.renew_later(now);
+        }
         state.transfers.push(transfer);
+    }
+}
+
+/// Adds the name of the server to a request (RFC 7252, section 6.4).
+fn add_host(shared: &Shared, message: &mut Message) {
+    if let Some(host) = &shared.config.server_name {
+        message.options.add(Number::URI_HOST, host.clone());
     }
 }
 
@@ -662,10 +680,3 @@ fn add_observe(shared: &mut Shared, message: &mut Message) {
     let number = next_notification(shared);
     message.options.add_uint(Number::OBSERVE, number);
 }
-/// Adds the name of the server to a request (RFC 7252, section 6.4).
-fn add_host(shared: &Shared, message: &mut Message) {
-    if let Some(host) = &shared.config.server_name {
-        message.options.add(Number::URI_HOST, host.clone());
-    }
-}
-

@@ -181,6 +181,18 @@ impl Transfer {
         }
     }
 
+    /// Registers again after a while, because the message could not be sent.
+    pub(super) fn renew_later(&mut self, now: Instant) {
+        if let Some(observation) = &mut self.observation {
+            observation.again = Some(now + GRACE);
+        }
+    }
+
+    /// Returns whether the server has registered this observer.
+    pub(super) fn is_registered(&self) -> bool {
+        self.observation.as_ref().is_some_and(|observation| observation.again.is_some())
+    }
+
     /// Returns whether a response with this token belongs to the transfer.
     pub(super) fn has_token(&self, token: Token) -> bool {
         self.token == token

@@ -200,3 +200,46 @@ fn observers_of_one_network_are_bounded() {
     bench.endpoint.forget(Peer { address: SocketAddr::from(([192, 0, 2, 1], 2)), session: 2 });
     assert!(accepts(&mut bench, 6));
 }
+
+#[test]
+fn an_ignored_notification_does_not_end_an_observation() {
+    let mut bench = Bench::new();
+    let request = Request { observes: true, ..Request::new(Code::GET, "/a") };
+    let (_, sent) = bench.request(peer(1), request);
+    let mut reply = reply_to(&sent[0], Code::CONTENT, b"first");
+    reply.options.add_uint(Number::OBSERVE, 100);
+    reply.options.add_uint(Number::MAX_AGE, 10_000);
+    bench.receive(peer(1), &reply);
+    bench.notified();
+    let mut older =
+        Message { kind: Kind::NonConfirmable, ..reply_to(&sent[0], Code::CONTENT, b"") };
+    older.options.add_uint(Number::OBSERVE, 99);
+    bench.receive(peer(1), &older);
+    bench.pass(1000.0);
+    assert!(bench.events.is_empty(), "{:?}", bench.events);
+}
+
+#[test]
+fn a_renewal_for_which_there_is_no_room_is_sent_later() {
+    let limits = Limits { outgoing: 1, ..Limits::default() };
+    let mut bench = Bench::with(Config { limits, ..Config::default() });
+    let request = Request { observes: true, ..Request::new(Code::GET, "/a") };
+    let (_, sent) = bench.request(peer(1), request);
+    let mut reply = reply_to(&sent[0], Code::CONTENT, b"first");
+    reply.options.add_uint(Number::OBSERVE, 100);
+    reply.options.add_uint(Number::MAX_AGE, 30);
+    bench.receive(peer(1), &reply);
+    bench.notified();
+    bench.pass(39.5);
+    // Two notifications of the server's own: one waits for its acknowledgement, and one for room.
+    for id in 1..=2 {
+        let token = Token::new(&[id as u8]);
+        bench.register(peer(1), &Message { token, ..observe("b", id, 0) });
+    }
+    let first = bench.notify("/b", "second");
+    assert_eq!((first.len(), bench.pass(1.0)), (1, vec![]));
+    let second = bench.receive(peer(1), &ack(&first[0]));
+    bench.receive(peer(1), &ack(&second[0]));
+    let again = bench.pass(11.0);
+    assert_eq!((again[0].code, again[0].token), (Code::GET, sent[0].token));
+}

@@ -175,6 +175,11 @@ impl Uploads {
         Self(Bounded::new(bound, lifetime))
     }
 
+    /// Returns the number of bodies that were dropped because there were too many.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.0.dropped
+    }
+
     /// Returns whether blocks of a body have arrived, and more are expected.
     pub(super) fn has(&mut self, now: Instant, key: &Key) -> bool {
         self.0.expire(now);
@@ -244,6 +249,11 @@ pub(super) struct Representations(Bounded<(Response, Mark)>);
 impl Representations {
     pub(super) fn new(bound: usize, lifetime: Duration) -> Self {
         Self(Bounded::new(bound, lifetime))
+    }
+
+    /// Returns the number of representations that were dropped because there were too many.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.0.dropped
     }
 
     pub(super) fn put(&mut self, now: Instant, key: Key, response: Response, mark: Mark) {

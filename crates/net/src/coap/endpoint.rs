@@ -468,9 +468,6 @@ fn received(now: Instant, peer: Peer, state: &mut State, shared: &mut Shared, me
         Kind::Reset if message.code != Code::EMPTY => {}
         Kind::Reset => {
             if let Some(outgoing) = state.settle(message.id, None) {
-                if outgoing.purpose == Purpose::Proof {
-                    state.validate();
-                }
                 lost(now, peer, state, shared, outgoing.purpose, RequestError::Reset);
                 state.start_waiting(now, peer, shared);
             }

@@ -61,7 +61,7 @@ pub(super) enum Purpose {
     Response,
     /// A notification of the observer with this token.
     Notification(Token),
-    /// A ping, whose reset validates the address of an observer.
+    /// A ping, whose reset shows that an observer exists.
     Proof,
     /// A message whose loss has no consequence.
     Other,

@@ -309,7 +309,7 @@ fn finish(
     }
     reply_with(now, peer, state, shared, reception, reply);
     if registers && !state.is_validated() && state.room() >= PING {
-        // The reset that answers this ping validates the address (RFC 7252, section 4.3).
+        // The reset that answers this ping shows that the peer exists (RFC 7252, section 4.3).
         let ping = Message::new(Kind::Confirmable, Code::EMPTY, 0);
         state.confirm(now, peer, shared, (ping, Purpose::Proof));
     }
@@ -371,7 +371,7 @@ fn push(
     } else {
         unregister(peer, state, shared, token);
     }
-    // The acknowledgement of the notification validates the address, too.
+    // The acknowledgement of the notification shows that the peer exists, too.
     state.withdraw(Purpose::Proof);
     let purpose = Purpose::Notification(token);
     if !state.confirm(now, peer, shared, (message, purpose)) {

@@ -127,9 +127,13 @@ pub enum Event<'a> {
 /// The bounds of a server's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of sessions. If there are more, the session that was idle longest ends,
-    /// first among those of anonymous peers.
+    /// The maximum number of sessions. If there are more, the session that was idle longest ends:
+    /// first one of an anonymous peer, then one without a device. Sessions without a device have at
+    /// most half of this number.
     pub sessions: usize,
+    /// The maximum number of sessions without a device of one IPv4 address or one IPv6 /64 network. If
+    /// there are more, the one of that network that was idle longest ends.
+    pub sessions_per_network: usize,
     /// The maximum number of incomplete handshakes. If there are more, the oldest one of the
     /// network with the most of them ends.
     pub handshakes: usize,
@@ -146,6 +150,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 16_384,
+            sessions_per_network: 1024,
             handshakes: 1024,
             handshakes_per_network: 256,
             handshake: Duration::from_secs(40),

@@ -58,6 +58,8 @@ pub struct Server {
     sessions: HashMap<SocketAddr, Box<Peer>>,
     /// The addresses of the sessions of each device, oldest first.
     devices: HashMap<[u8; 8], Vec<SocketAddr>>,
+    /// The numbers of sessions without a device from each network.
+    nameless: HashMap<u128, usize>,
     /// When each peer is due. A session's entry may be too early.
     timers: BTreeSet<(Instant, SocketAddr, Phase)>,
     counters: Counters,
@@ -107,6 +109,7 @@ impl Server {
             networks: HashMap::new(),
             sessions: HashMap::new(),
             devices: HashMap::new(),
+            nameless: HashMap::new(),
             timers: BTreeSet::new(),
             counters: Counters::default(),
             next: 1,
@@ -427,13 +430,16 @@ impl Server {
                 end(self, oldest, DtlsError::Replaced, out);
             }
             self.devices.entry(device).or_default().push(from);
-        }
-        if self.sessions.len() >= self.limits.sessions {
-            let order = |peer: &Peer| (peer.identity != Some(Identity::Anonymous), peer.seen);
-            let idle = self.sessions.iter().min_by_key(|(_, peer)| order(peer));
-            if let Some(idle) = idle.map(|(from, _)| *from) {
+        } else {
+            if let Some(idle) = self.excess(from) {
                 end(self, idle, DtlsError::Evicted, out);
             }
+            *self.nameless.entry(network(from.ip())).or_default() += 1;
+        }
+        if self.sessions.len() >= self.limits.sessions
+            && let Some(idle) = self.idlest(|_, _| true)
+        {
+            end(self, idle, DtlsError::Evicted, out);
         }
         self.leave(from, peer.number);
         peer.phase = Phase::Session;
@@ -443,6 +449,32 @@ impl Server {
         self.next += 1;
         out(Event::Opened { peer: from, session: peer.number, identity });
         Ok(())
+    }
+
+    /// Returns the session that must end before an address gets a session without a device.
+    fn excess(&self, from: SocketAddr) -> Option<SocketAddr> {
+        let network = network(from.ip());
+        let of_network = self.nameless.get(&network).copied().unwrap_or_default();
+        let is_nameless = |peer: &Peer| peer.identity.as_ref().and_then(Identity::device).is_none();
+        if of_network >= self.limits.sessions_per_network {
+            self.idlest(|from, of| is_nameless(of) && self::network(from.ip()) == network)
+        } else if self.nameless.values().sum::<usize>() >= self.limits.sessions / 2 {
+            self.idlest(|_, of| is_nameless(of))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the session that was idle longest, first among those of anonymous peers, then among
+    /// those without a device.
+    fn idlest(&self, filter: impl Fn(&SocketAddr, &Peer) -> bool) -> Option<SocketAddr> {
+        let order = |peer: &Peer| {
+            let identity = peer.identity.as_ref();
+            let has_device = identity.and_then(Identity::device).is_some();
+            (has_device, identity != Some(&Identity::Anonymous), peer.seen)
+        };
+        let candidates = self.sessions.iter().filter(|(from, peer)| filter(from, peer));
+        candidates.min_by_key(|(_, peer)| order(peer)).map(|(from, _)| *from)
     }
 
     /// Reports the end of a handshake or a session, and drops it.
@@ -474,12 +506,17 @@ impl Server {
                 out(Event::Send { to: from, datagram });
             }
         }
-        if let Some(device) = peer.identity.as_ref().and_then(Identity::device)
-            && let Some(addresses) = self.devices.get_mut(&device)
-        {
-            addresses.retain(|address| *address != from);
-            if addresses.is_empty() {
-                self.devices.remove(&device);
+        if let Some(device) = peer.identity.as_ref().and_then(Identity::device) {
+            if let Some(addresses) = self.devices.get_mut(&device) {
+                addresses.retain(|address| *address != from);
+                if addresses.is_empty() {
+                    self.devices.remove(&device);
+                }
+            }
+        } else if let Some(count) = self.nameless.get_mut(&network(from.ip())) {
+            *count -= 1;
+            if *count == 0 {
+                self.nameless.remove(&network(from.ip()));
             }
         }
         out(Event::Closed { peer: from, session: peer.number, why });

@@ -13,7 +13,7 @@ use rcgen::{
     SignatureAlgorithm,
 };
 
-use super::world::{DEVICE, Seen, World, data, psk_client, psk_config};
+use super::world::{DEVICE, Seen, World, data, device_address, psk_client, psk_config};
 
 const SERVER: &str = "gateway.example";
 const URI: &str = "urn:moteseal:device:6465766963652d31";
@@ -309,4 +309,37 @@ fn a_handshake_takes_six_datagrams_and_the_documented_bytes() {
     let (datagrams, records, bytes) = costs(pki.config(), mutual(pki.client(|_| {})));
     assert_eq!((datagrams, records), (6, 15));
     assert!((1650..1850).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn anonymous_clients_do_not_displace_devices_or_clients_of_other_networks() {
+    let pki = Pki::new();
+    let limits = Limits { sessions: 12, sessions_per_network: 3, ..Limits::default() };
+    let mut world = World::new(pki.config().accept_anonymous(), limits);
+    let device = world.open(psk_client(DEVICE));
+    let open = |world: &mut World, host: u8| {
+        let client = ClientConfig::anonymous(pki.authority(), SERVER).unwrap();
+        let number = world.add(client);
+        world.devices[number].address.set_ip([203, 0, 113, host].into());
+        world.settle();
+        number
+    };
+    let quiet = open(&mut world, 1);
+    for _ in 0..5 {
+        open(&mut world, 2);
+    }
+    assert_eq!(world.server.sessions(), 2 + 3, "of the device and two networks");
+    assert_eq!(world.of(quiet), [Seen::Opened(Identity::Anonymous)]);
+    for host in 0..20 {
+        open(&mut world, 3 + host);
+    }
+    assert_eq!(world.server.sessions(), 1 + 6, "half of the sessions may lack a device");
+    assert_eq!(world.of(device), [Seen::Opened(Identity::Device(DEVICE))]);
+    for number in 0..20 {
+        world.open(psk_client(*format!("device{number:02}").as_bytes().first_chunk().unwrap()));
+    }
+    assert_eq!(world.server.sessions(), 12);
+    let anonymous =
+        world.at_server.iter().filter(|(_, seen)| *seen == Seen::Closed(DtlsError::Evicted));
+    assert!(anonymous.take(6 + 20).all(|(from, _)| from.ip() != device_address(device).ip()));
 }

@@ -126,8 +126,8 @@ pub(crate) struct Run {
     /// Check the configuration and the files that it names, print what would run, and exit
     #[arg(long)]
     check: bool,
-    /// Serve the newest reading, signed, to clients of CoAP at this address; may be repeated. Replaces
-    /// `listen` in the section [coap]
+    /// Serve the newest reading, the urgent events and the newest seals to clients of CoAP at this
+    /// address; may be repeated. Replaces `listen` in the section [coap]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_coap: Vec<SocketAddr>,
     /// The same over DTLS, to clients that have the device's link secret. Replaces `listen_dtls` in the
@@ -282,14 +282,16 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     #[allow(clippy::cast_possible_truncation)]
     let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;
     let link_key = LinkKey::new(&secret);
-    let (served, newest) = coap::Readings::new(
+    let (served, publisher) = coap::Served::new(
         [&arguments.listen_coap, &arguments.listen_coaps],
         config.coap.as_ref(),
         || (Sensors::new(&profile, keys.clone()), LinkKey::dtls_psk(&secret)),
         roster_watch.rosters(),
     )
     .unzip();
-    let identity = Identity { profile, keys, salt_key, link: link_key, challenge, coordinators };
+    let keeps_ended = served.is_some();
+    let identity =
+        Identity { profile, keys, salt_key, link: link_key, challenge, coordinators, keeps_ended };
     let mut mote =
         DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)?;
     mote.leave_outdated(&roster)?;
@@ -309,7 +311,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         rosters,
         policies,
         urgent: Some(urgent_readings),
-        newest,
+        publisher,
         ..runner::Settings::new(roster.calendar().clone())
     };
     let socket = if single.is_none() { Socket::listen(&state) } else { None };
@@ -374,7 +376,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
-            served = coap::Readings::serve(served) => served.and(Err(Failure::new(Exit::Internal, "readings are no longer served"))),
+            served = coap::Served::serve(served) => served.and(Err(Failure::new(Exit::Internal, "readings are no longer served"))),
             () = sums::log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
             () = commands => Err(Failure::new(Exit::Internal, "commands are no longer served")),
             () = watched(watches) => Err(Failure::new(Exit::Internal, "the policy is no longer watched")),

@@ -1,14 +1,19 @@
-//! `moteseal reading`: gets a device's newest reading from the device itself and verifies it.
+//! `moteseal reading`: gets a device's newest reading, or its newest urgent events, from the device
+//! itself and verifies them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use moteseal_api::NamedError as _;
 use moteseal_client::PinnedSeals;
-use moteseal_client::output::AtomicFile;
-use moteseal_client::reading::{Credentials, GetError, Source, Unverified, check};
+use moteseal_client::output::{AtomicFile, Format, UrgentText};
+use moteseal_client::reading::{
+    Credentials, Events, GetError, NewEvents, Source, Unverified, check,
+};
+use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
 use moteseal_device::import::display_ms;
+use moteseal_device::resources::SEAL;
 use moteseal_net::coap::Address;
 use moteseal_net::dtls::Psk;
 use moteseal_verify::Roster;
@@ -18,21 +23,24 @@ use serde_json::{Value, json};
 use crate::client_error;
 use crate::cloud::runtime;
 use crate::cloud_query::Pins;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::terminal::{Stdout, is_json};
+use crate::progress::count;
+use crate::terminal::{Stdout, diagnostic, is_json};
 
-/// Get a device's newest reading from the device itself, over CoAP, and verify its signature.
+/// Get a device's newest reading, or its newest urgent events, from the device itself, over CoAP, and
+/// verify the signatures.
 ///
-/// The signature proves that the device made the reading. Only the epoch's seal proves that nothing
-/// is missing (`moteseal get`).
+/// A signature proves that the device made the reading. Only the epoch's seal proves that nothing is
+/// missing (`moteseal get`, or the device's resource /seal and `moteseal verify`).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                   moteseal reading coap://sensor.example/sensors --roster roster.cbor --operator keys/op.pub.pem\n  \
                   moteseal reading 'coap://[2001:db8::7]/sensors/temperature?sig=json' --observe \\\n      \
-                  --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                  --roster roster.cbor --operator keys/op.pub.pem\n  \
+                  moteseal reading coap://sensor.example/event --observe --roster roster.cbor --operator keys/op.pub.pem\n\n\
                   The newest reading of each device is pinned: an earlier one is rejected later.\n\n\
-                  Exit codes: 0 verified, 2 the device has no such resource, 3 rejected, 6 the device does not respond.")]
+                  Exit codes: 0 verified, 2 the device has no such resource, 3 rejected, 5 a device signed two urgent events for one place, 6 the device does not respond.")]
 pub(crate) struct Arguments {
     /// The address of the resource
     #[arg(value_name = "URL", required_unless_present = "file")]
@@ -52,7 +60,7 @@ pub(crate) struct Arguments {
     /// For coaps: the device's link secret
     #[arg(long, value_name = "FILE", requires = "device")]
     link_secret: Option<PathBuf>,
-    /// Print each new reading until the command is interrupted
+    /// Print each new reading or urgent event until the command is interrupted
     #[arg(long)]
     observe: bool,
     /// Save the response with its signature; with --observe, the newest one
@@ -64,26 +72,33 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
-    let mut pinned = arguments.pins.open_and_save(&roster, &arguments.roster)?;
+    let pinned = arguments.pins.open_and_save(&roster, &arguments.roster)?;
+    let format = if is_json() { Format::JsonLines } else { Format::Table };
+    let text = UrgentText::new(format, &roster).map_err(client_error::output)?;
+    let events = Events::new(&roster);
+    let mut output = Output { arguments, roster: &roster, pinned, events, text };
     if let Some(file) = &arguments.file {
         let response = Unverified::of_file(files::read(file)?.to_vec());
-        return arguments
-            .take(&roster, pinned.as_mut(), &response)
-            .map_err(|failure| failure.about(file));
+        return output.take(&response).map_err(|failure| failure.about(file));
     }
     let url = arguments.url.as_deref().unwrap_or_default();
     let address = Address::parse(url).map_err(|error| failed(&error.into()))?;
+    if address.request().path == SEAL {
+        return Err(Failure::usage(format_args!(
+            "{url} has no reading; fetch it with a client of CoAP, and use `moteseal verify`"
+        )));
+    }
     let credentials = arguments.credentials(&roster, &address)?;
     runtime()?.block_on(async {
         let source = Source::new(address, credentials).await;
         let mut source = source.map_err(|error| failed(&error))?;
         if !arguments.observe {
             let response = source.get().await.map_err(|error| failed(&error))?;
-            return arguments.take(&roster, pinned.as_mut(), &response);
+            return output.take(&response);
         }
         loop {
             let response = source.next().await.map_err(|error| failed(&error))?;
-            arguments.take(&roster, pinned.as_mut(), &response)?;
+            output.take(&response)?;
         }
     })
 }
@@ -107,36 +122,78 @@ impl Arguments {
             _ => Ok(Credentials::None),
         }
     }
+}
 
+/// Verifies and prints responses.
+struct Output<'a> {
+    arguments: &'a Arguments,
+    roster: &'a Roster,
+    pinned: Option<PinnedSeals>,
+    events: Events<'a>,
+    text: UrgentText<'a>,
+}
+
+impl Output<'_> {
     /// Verifies a response, saves and prints it.
-    fn take(
-        &self,
-        roster: &Roster,
-        mut pinned: Option<&mut PinnedSeals>,
-        response: &Unverified,
-    ) -> Result<(), Failure> {
-        let reading =
-            check(response, roster, pinned.as_deref_mut()).map_err(|error| failed(&error))?;
-        if let Some(path) = &self.save {
-            save(path, &response.bytes)?;
+    fn take(&mut self, response: &Unverified) -> Result<(), Failure> {
+        if response.has_events() {
+            return self.take_events(response);
         }
-        if let Some(pinned) = pinned {
+        let reading = check(response, self.roster, self.pinned.as_mut());
+        let reading = reading.map_err(|error| failed(&error))?;
+        self.save(response)?;
+        if let Some(pinned) = &mut self.pinned {
             pinned.save_if_changed().map_err(client_error::output)?;
         }
-        let name = roster.device(reading.device).map(|device| device.name.clone());
-        let name = name.unwrap_or_else(|| reading.device.to_string());
+        let name = self.name(reading.device);
         if is_json() {
             return Stdout::lock().line(to_json(&reading, &name));
         }
         Stdout::lock().line(line(&reading, &name))
     }
-}
 
-fn save(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let mut file = AtomicFile::create(path).map_err(client_error::output)?;
-    std::io::Write::write_all(&mut file, bytes)
-        .map_err(|error| Failure::file("write", path, &error))?;
-    file.commit().map_err(client_error::output)
+    /// Verifies and saves a response with urgent events, and prints those that are new.
+    fn take_events(&mut self, response: &Unverified) -> Result<(), Failure> {
+        let NewEvents { events, conflicts, void } =
+            self.events.check(response).map_err(|error| failed(&error))?;
+        self.save(response)?;
+        for event in &events {
+            let text = self.text.event(event).map_err(client_error::output)?;
+            Stdout::lock().copy(text.as_bytes())?;
+        }
+        for (device, index, seq) in &conflicts {
+            diagnostic(format_args!(
+                "{}: Equivocation: two urgent events for one place: reading {seq} of seal {index}",
+                self.name(*device)
+            ));
+        }
+        if self.arguments.observe {
+            return Ok(());
+        }
+        let void = match void {
+            0 => String::new(),
+            void => format!(", {void} void because the roster has ended their key"),
+        };
+        diagnostic(format_args!("{} verified{void}", count(events.len() as u64, "urgent event")));
+        if conflicts.is_empty() {
+            return Ok(());
+        }
+        let what = "a device signed two readings for one place, or somebody else has its key";
+        Err(Failure::new(Exit::Finding, what).with_name("Equivocation"))
+    }
+
+    fn name(&self, device: DeviceId) -> String {
+        let listed = self.roster.device(device);
+        listed.map_or_else(|| device.to_string(), |device| device.name.clone())
+    }
+
+    fn save(&self, response: &Unverified) -> Result<(), Failure> {
+        let Some(path) = &self.arguments.save else { return Ok(()) };
+        let mut file = AtomicFile::create(path).map_err(client_error::output)?;
+        std::io::Write::write_all(&mut file, &response.bytes)
+            .map_err(|error| Failure::file("write", path, &error))?;
+        file.commit().map_err(client_error::output)
+    }
 }
 
 fn failed(error: &GetError) -> Failure {

@@ -71,7 +71,7 @@
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |
-//! | read a device's newest reading from the device | [`reading`] |
+//! | read a device's newest reading or urgent events from the device | [`reading`] |
 //! | serve signed time to motes | [`time_server`] |
 //!
 //! Errors have a stable [`name`](Error::name), and a [`kind`](Error::kind) that tells the caller

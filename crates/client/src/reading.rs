@@ -1,9 +1,11 @@
-//! Reads a device's newest reading from the device itself, over CoAP, and verifies its signature
-//! (spec/objects.md, section 7.2; spec/sensors.md).
+//! Reads a device's newest reading, or its newest urgent events, from the device itself, over CoAP, and
+//! verifies the signatures (spec/objects.md, sections 7 and 7.2; spec/sensors.md).
 //!
-//! [`check`] verifies bytes and does no I/O. [`Source`] gets them from a device. A signed reading
+//! [`check`] and [`Events`] verify bytes and do no I/O. [`Source`] gets them from a device. A signed reading
 //! proves that the device made it. It does not prove that there is no newer one, which only the
 //! epoch's seal shows. Pin the newest reading of each device, so that an earlier one is refused.
+
+mod events;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,13 +20,16 @@ use moteseal_net::coap::socket::NoService;
 #[cfg(feature = "tls")]
 use moteseal_net::coap::socket::Status;
 use moteseal_net::coap::{
-    Address, Code, Observation, Request, RequestError, Response, Security, Socket, To,
+    Address, Code, Format, Observation, Request, RequestError, Response, Security, Socket, To,
 };
 #[cfg(feature = "tls")]
 use moteseal_net::dtls;
 use moteseal_net::mqtt::Backoff;
 use moteseal_verify::Roster;
 use moteseal_verify::reading::{MULTIPART, Reading, ReadingError};
+use moteseal_verify::urgent::UrgentStreamError;
+
+pub use events::{Events, NewEvents};
 
 use crate::pinned::{OlderReading, PinnedReading, PinnedSeals};
 
@@ -37,6 +42,8 @@ const LATE: Duration = Duration::from_secs(5);
 const FRESH: u32 = 60;
 /// The maximum length of a response, in bytes.
 const MAX_RESPONSE: usize = 1 << 18;
+/// The first byte of a stream of urgent events, which begins with a schema item.
+const SCHEMA: u8 = 0x82;
 /// The content format of a JSON object.
 const JSON: u16 = 50;
 /// The content format of a SenML pack in JSON.
@@ -82,6 +89,9 @@ pub enum GetError {
     /// The response is not a signed reading of the group.
     #[error("{0}")]
     Rejected(#[from] ReadingError),
+    /// The response is not a stream of signed urgent events of the group.
+    #[error("{0}")]
+    Event(#[from] UrgentStreamError),
     /// The client has verified a newer reading of the device.
     #[error(transparent)]
     Older(#[from] OlderReading),
@@ -99,6 +109,7 @@ impl GetError {
             Self::Session { error, .. } => error.name(),
             Self::NoReading { .. } => "NoReading",
             Self::Rejected(error) => error.name(),
+            Self::Event(error) => error.name(),
             Self::Older(error) => error.name(),
         }
     }
@@ -115,7 +126,7 @@ impl GetError {
             // The device has no reading yet, or cannot sign one at the moment.
             Self::NoReading { code, .. } if code.class() == 5 => ErrorKind::Unreachable,
             Self::NoReading { .. } => ErrorKind::Usage,
-            Self::Rejected(_) => ErrorKind::Refused,
+            Self::Rejected(_) | Self::Event(_) => ErrorKind::Refused,
             Self::Older(error) => error.kind(),
         }
     }
@@ -123,7 +134,7 @@ impl GetError {
 
 moteseal_api::named_error!(GetError);
 
-/// A response with a reading that is not verified.
+/// A response with a reading or urgent events that are not verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unverified {
     /// The content format.
@@ -140,6 +151,7 @@ impl Unverified {
         let format = match bytes.first() {
             Some(b'{') => JSON,
             Some(b'[') => SENML_JSON,
+            Some(&SCHEMA) => Format::CBOR_SEQ.0,
             _ => MULTIPART,
         };
         Self { format, bytes }
@@ -200,7 +212,7 @@ impl Credentials {
     }
 }
 
-/// A device's resource with a reading.
+/// A device's resource with a reading or urgent events.
 #[derive(Debug)]
 pub struct Source {
     address: Address,

@@ -80,7 +80,7 @@ pub type ReadingPlace = (DeviceId, SealIndex, Sequence);
 
 /// The events that were returned last.
 #[derive(Debug, Default)]
-struct Seen {
+pub(crate) struct Seen {
     digests: HashSet<Digest>,
     /// The event that was returned first for each place.
     places: HashMap<ReadingPlace, Digest>,
@@ -113,6 +113,21 @@ impl Seen {
             }
         }
         if is_first { Relation::New } else { Relation::Conflicting }
+    }
+
+    /// Removes the events that were returned before. Returns the places of those that conflict with an
+    /// earlier one.
+    pub(crate) fn retain_new(&mut self, events: &mut Vec<Urgent>) -> Vec<ReadingPlace> {
+        let mut conflicts = Vec::new();
+        events.retain(|event| {
+            let place = (event.device(), event.index(), event.seq());
+            let relation = self.add(place, event.digest());
+            if relation == Relation::Conflicting {
+                conflicts.push(place);
+            }
+            relation != Relation::Known
+        });
+        conflicts
     }
 }
 
@@ -208,15 +223,7 @@ impl<'a> UrgentRequest<'a> {
         self.after = cursor.or_else(|| self.after.take());
         let until = self.until;
         events.retain(|event| until.is_none_or(|until| event.epoch() < until));
-        let mut conflicts = Vec::new();
-        events.retain(|event| {
-            let place = (event.device(), event.index(), event.seq());
-            let relation = self.seen.add(place, event.digest());
-            if relation == Relation::Conflicting {
-                conflicts.push(place);
-            }
-            relation != Relation::Known
-        });
+        let conflicts = self.seen.retain_new(&mut events);
         Ok(UrgentAnswer { events, conflicts, void, is_last, cloud_roster })
     }
 }

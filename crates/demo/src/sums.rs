@@ -551,6 +551,7 @@ fn durable(
         keys: signer.clone().into(),
         salt_key: SaltKey::new(**salt),
         coordinators: keys.roster.coordinators(),
+        keeps_ended: false,
     };
     DurableMote::open(identity, state, &folder.join("journal"), WAITING).map_err(internal)
 }

@@ -1,6 +1,6 @@
-//! Serves the newest reading of a running device over CoAP, with or without DTLS.
+//! Serves the resources of a running device over CoAP, with or without DTLS.
 //!
-//! The resources are those of [`Sensors`]. Requests are answered on the task of each socket, so they
+//! The resources are those of [`Resources`]. Requests are answered on the task of each socket, so they
 //! do not delay the readings.
 
 use std::io;
@@ -12,15 +12,15 @@ use std::time::Instant;
 
 use moteseal_core::signature::Signer;
 use moteseal_net::coap::config::{Config, Limits};
-use moteseal_net::coap::{
-    Code, ExchangeId, Format, Owner, Request, Response, Security, Service, Socket,
-};
+use moteseal_net::coap::{ExchangeId, Owner, Request, Response, Security, Service, Socket};
 use moteseal_verify::Roster;
 use tokio::sync::watch;
 #[cfg(feature = "tls")]
 use {moteseal_core::record::DeviceId, moteseal_net::dtls, zeroize::Zeroizing};
 
-use crate::sensors::{CORE, Sensed, Sensors};
+use crate::published::Published;
+use crate::resources::Resources;
+use crate::sensors::Sensed;
 
 /// The maximum length of the body of a request, in bytes. No resource takes one.
 const MAX_BODY: usize = 1024;
@@ -35,7 +35,8 @@ const LIMITS: Limits = Limits {
     observers_of_network: 64,
     observers_of_peer: 8,
     upload_bytes: 64 << 10,
-    representation_bytes: 1 << 20,
+    // The seals of an epoch have at most 1 MiB (MAX_ENDED). Clients that fetch the same ones share them.
+    representation_bytes: 4 << 20,
 };
 
 /// Returns the DTLS of a device's server: it accepts clients with the pre-shared key that is derived from
@@ -60,15 +61,15 @@ pub fn security(device: DeviceId, psk: Zeroizing<[u8; 32]>) -> Result<Security, 
 /// A device's sockets for clients.
 #[derive(Debug)]
 pub struct CoapServer<K> {
-    sensors: Arc<Mutex<Sensors<K>>>,
+    resources: Arc<Mutex<Resources<K>>>,
     sockets: Vec<Socket>,
 }
 
 impl<K: Signer + Send + 'static> CoapServer<K> {
     /// Creates a server without sockets.
     #[must_use]
-    pub fn new(sensors: Sensors<K>) -> Self {
-        Self { sensors: Arc::new(Mutex::new(sensors)), sockets: Vec::new() }
+    pub fn new(resources: Resources<K>) -> Self {
+        Self { resources: Arc::new(Mutex::new(resources)), sockets: Vec::new() }
     }
 
     /// Listens on an address, and returns the address of the socket. May be called for several
@@ -82,40 +83,52 @@ impl<K: Signer + Send + 'static> CoapServer<K> {
     pub fn listen(&mut self, address: SocketAddr, security: Security) -> io::Result<SocketAddr> {
         let config =
             Config { body_limit: Arc::new(|_, _| MAX_BODY), limits: LIMITS, ..Config::default() };
-        let resources = Resources(Arc::clone(&self.sensors));
-        let socket = Socket::listen(address, security, config, |_| Box::new(resources))?;
+        let served = Served(Arc::clone(&self.resources));
+        let socket = Socket::listen(address, security, config, |_| Box::new(served))?;
         let address = socket.handle().address();
         self.sockets.push(socket);
         Ok(address)
     }
 
-    /// Serves the readings that `newest` reports, and notifies the observers, until the sender of
-    /// `newest` is dropped. `rosters` reports the later versions of the roster.
+    /// Serves what is published, and notifies the observers, until the publisher is dropped. `rosters`
+    /// reports the later versions of the roster.
     pub async fn serve(
         self,
-        mut newest: watch::Receiver<Option<Arc<Sensed>>>,
+        mut published: Published,
         mut rosters: Option<watch::Receiver<Arc<Roster>>>,
     ) {
-        let paths: Vec<String> = lock(&self.sensors).paths().collect();
         loop {
-            tokio::select! {
-                changed = newest.changed() => {
+            let paths = tokio::select! {
+                // An urgent event precedes the reading that it contains.
+                biased;
+                changed = published.events.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    let Some(sensed) = newest.borrow_and_update().clone() else { continue };
-                    lock(&self.sensors).take(Instant::now(), Sensed::clone(&sensed));
-                    for socket in &self.sockets {
-                        for path in &paths {
-                            let sensors = Arc::clone(&self.sensors);
-                            let representation = move |request: &Request| {
-                                lock(&sensors).respond(Instant::now(), request)
-                            };
-                            socket.handle().notify(path.clone(), Box::new(representation)).await;
-                        }
-                    }
+                    let events = Arc::clone(&published.events.borrow_and_update());
+                    lock(&self.resources).take_events(&events)
                 }
-                Some(roster) = next(&mut rosters) => lock(&self.sensors).load(&roster),
+                Ok(()) = published.reading.changed() => {
+                    let Some(sensed) = published.reading.borrow_and_update().clone() else { continue };
+                    lock(&self.resources).take_reading(Instant::now(), Sensed::clone(&sensed))
+                }
+                Ok(()) = published.ended.changed() => {
+                    let ended = published.ended.borrow_and_update().clone();
+                    lock(&self.resources).take_ended(ended.as_ref())
+                }
+                Some(roster) = next(&mut rosters) => {
+                    lock(&self.resources).load(&roster);
+                    continue;
+                }
+            };
+            for socket in &self.sockets {
+                for path in &paths {
+                    let resources = Arc::clone(&self.resources);
+                    let representation = move |request: &Request| {
+                        Some(lock(&resources).respond(Instant::now(), request))
+                    };
+                    socket.handle().notify(path.clone(), Box::new(representation)).await;
+                }
             }
         }
     }
@@ -131,25 +144,16 @@ async fn next(rosters: &mut Option<watch::Receiver<Arc<Roster>>>) -> Option<Arc<
     std::future::pending().await
 }
 
-fn lock<K>(sensors: &Mutex<Sensors<K>>) -> MutexGuard<'_, Sensors<K>> {
-    // A panic while the lock was held leaves the sensors as they were before or after one reading.
-    sensors.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<K>(resources: &Mutex<Resources<K>>) -> MutexGuard<'_, Resources<K>> {
+    // A panic while the lock was held leaves the resources as they were before or after one change.
+    resources.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The resources of a device. Other resources, such as urgent events, are added in
-/// [`request`](Service::request).
-struct Resources<K>(Arc<Mutex<Sensors<K>>>);
+/// Answers the requests of a socket.
+struct Served<K>(Arc<Mutex<Resources<K>>>);
 
-impl<K: Signer + Send + 'static> Service for Resources<K> {
+impl<K: Signer + Send + 'static> Service for Served<K> {
     fn request(&mut self, _: ExchangeId, _: Owner, request: Request) -> Option<Response> {
-        let mut sensors = lock(&self.0);
-        if request.path == CORE {
-            return Some(match request.code {
-                Code::GET => Response::content(Format::LINKS, sensors.links(&request.query)),
-                _ => Response::new(Code::METHOD_NOT_ALLOWED),
-            });
-        }
-        let response = sensors.respond(Instant::now(), &request);
-        Some(response.unwrap_or_else(|| Response::new(Code::NOT_FOUND)))
+        Some(lock(&self.0).respond(Instant::now(), &request))
     }
 }

@@ -47,7 +47,7 @@ use crate::seal::{Chain, Profile, RosterName, SealRefused};
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
 use entry::{Input, Start, is_of_no_seal};
 use urgent::Urgent;
-pub use urgent::{MOST_PENDING, UrgentOutcome, UrgentPlace, UrgentRefused};
+pub use urgent::{MOST_PENDING, SignedEvent, UrgentOutcome, UrgentPlace, UrgentRefused};
 
 /// The journal is rewritten when at least this many of its records, and at least half of them, are
 /// obsolete.
@@ -230,6 +230,8 @@ pub struct Identity<K> {
     pub challenge: u64,
     /// The coordinator's key from each of these epochs on, in ascending order.
     pub coordinators: Vec<(EpochNumber, PublicKey)>,
+    /// Whether the mote keeps the newest epoch that has ended for clients ([`Mote::ended`]).
+    pub keeps_ended: bool,
 }
 
 impl<K: Signer> DurableMote<K> {
@@ -245,7 +247,8 @@ impl<K: Signer> DurableMote<K> {
         path: &Path,
         most_waiting: u32,
     ) -> Result<Self, DurableError> {
-        let Identity { profile, keys, salt_key, link, challenge, coordinators } = identity;
+        let Identity { profile, keys, salt_key, link, challenge, coordinators, keeps_ended } =
+            identity;
         let (device, group, schema, scheme) =
             (profile.device, profile.group, profile.schema_digest, profile.scheme);
         let journal = Journal::open(path)?;
@@ -283,6 +286,9 @@ impl<K: Signer> DurableMote<K> {
             Mote::new(profile, keys, salt_key, session, start.before.chain, Vec::new(), most);
         // Journals that were written before challenges existed do not state what was sent.
         mote.set_sent_before(None);
+        if keeps_ended {
+            mote.keep_ended();
+        }
         let mut durable = Self {
             mote,
             journal,

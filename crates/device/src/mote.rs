@@ -46,12 +46,15 @@ use moteseal_verify::{Roster, write};
 use crate::key_ring::KeyRing;
 use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
+mod ended;
 mod hash;
 mod outdated;
 mod rollback;
 mod unstated;
 mod urgent;
 
+use ended::Epochs;
+pub use ended::{EndedEpoch, MAX_ENDED};
 pub use rollback::{IMPLAUSIBLE_INDEX, Progress, Received, Rollback, SentBefore};
 pub use unstated::Unstated;
 
@@ -84,6 +87,8 @@ pub struct Mote<K, const N: usize = BUFFER> {
     given_up: u64,
     /// The latest epoch that the gateway can have a seal of; `None` if the clock is not known.
     latest_epoch: Option<EpochNumber>,
+    /// What the mote keeps for clients; `None` if it serves none.
+    epochs: Option<Epochs>,
 }
 
 /// A seal that is open.
@@ -119,6 +124,16 @@ pub struct Waiting<const N: usize = BUFFER> {
     answers: Answers,
 }
 
+impl Folded {
+    /// Returns the scheme of the seal.
+    const fn scheme(&self) -> Scheme {
+        match self {
+            Self::Star(_) => Scheme::Star,
+            Self::Tree(_) => Scheme::Tree,
+        }
+    }
+}
+
 impl<const N: usize> Open<N> {
     /// Returns whether the seal has fewer than `limit` events and has room for this event.
     fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
@@ -127,8 +142,8 @@ impl<const N: usize> Open<N> {
             && self.forwarder.make_room(self.key.level(count, self.counters.levels()), record)
     }
 
-    /// Adds an event. The caller has checked that there is room.
-    fn take(&mut self, device: DeviceId, framing: Framing, record: &[u8]) {
+    /// Adds an event, and returns its level. The caller has checked that there is room.
+    fn take(&mut self, device: DeviceId, framing: Framing, record: &[u8]) -> Level {
         let level = self.key.level(self.counters.total(), self.counters.levels());
         if let Some(count) = self.counters.as_mut_slice().get_mut(usize::from(level.0)) {
             *count += 1;
@@ -152,6 +167,7 @@ impl<const N: usize> Open<N> {
                 debug_assert!(pushed.is_ok(), "a seal has fewer events than a tree has room for");
             }
         }
+        level
     }
 }
 
@@ -196,6 +212,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
             sent_before: None,
             given_up: 0,
             latest_epoch: None,
+            epochs: None,
         };
         mote.begin_session();
         mote
@@ -354,7 +371,12 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         }
         self.go_to(epoch)?;
         if let Some(open) = &mut self.open {
-            open.take(self.profile.device, self.profile.framing, record);
+            let framing = self.profile.framing;
+            let level = open.take(self.profile.device, framing, record);
+            if let Some(epochs) = &mut self.epochs {
+                let place = (open.index, open.folded.scheme(), framing);
+                epochs.note(place, (level, open.forwarder.rounds().1), record);
+            }
         }
         Ok(())
     }
@@ -470,9 +492,8 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         let Profile { group, roster, device, .. } = self.profile;
         let levels = self.profile.levels_in(open.epoch);
         let position = self.chain.position;
-        let scheme =
-            if matches!(open.folded, Folded::Tree(_)) { Scheme::Tree } else { Scheme::Star };
-        let mut statement = Statement::new(scheme, group, roster.digest, device, levels);
+        let mut statement =
+            Statement::new(open.folded.scheme(), group, roster.digest, device, levels);
         link_statement(&mut statement, &position, &open.forwarder);
         (statement.epoch, statement.last_in_epoch) = (open.epoch, last_in_epoch);
         statement.schema = self.profile.schema_digest;
@@ -503,6 +524,10 @@ impl<K: Signer, const N: usize> Mote<K, N> {
             &OpenItem { device, roster_version, prev: Some(position.prev), last: position.last },
         );
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
+        if let Some(epochs) = &mut self.epochs {
+            let schema = (&self.profile.schema[..], self.profile.framing);
+            epochs.close(&seal, &item, schema, &signature);
+        }
         self.chain.position = seal.position();
         if let Some(Open { index, answers, mut forwarder, .. }) = self.open.take() {
             forwarder.end();

@@ -28,16 +28,17 @@ use crate::clock::Clock;
 use crate::durable::{DurableError, DurableMote, Taken};
 use crate::import::Recording;
 use crate::mote::BUFFER;
+use crate::published::Publisher;
 use crate::seal::SealRefused;
-use crate::sensors::Sensed;
 use crate::warning_log::WarningLog;
 
-mod newest;
+mod publishing;
 mod retry;
 mod roster;
 mod sums;
 mod urgent;
 
+use publishing::Unpublished;
 use retry::Retry;
 use roster::{next_policy, next_roster};
 use sums::receive;
@@ -73,9 +74,8 @@ pub struct Settings {
     pub policies: Vec<Option<watch::Receiver<Vec<u8>>>>,
     /// Urgent readings, which are recorded and sent at once; `None` if there are none.
     pub urgent: Option<mpsc::Receiver<UrgentReading>>,
-    /// Receives the newest reading that is durable. Of readings that are sealed at the same time,
-    /// only the last one is sent.
-    pub newest: Option<watch::Sender<Option<Arc<Sensed>>>>,
+    /// Receives what clients of the device may read, as soon as it is durable.
+    pub publisher: Option<Publisher>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -92,7 +92,7 @@ impl Settings {
             rosters: None,
             policies: Vec::new(),
             urgent: None,
-            newest: None,
+            publisher: None,
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(30),
         }
@@ -375,7 +375,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         is_ended: false,
         gives_up: false,
         urgent: Waiting::default(),
-        newest: None,
+        unpublished: Unpublished::default(),
         log: WarningLog::new(),
     };
     let mut state = link.state();
@@ -391,7 +391,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             run.take_urgent(&mut readings, reading)?;
         }
         run.end_passed_epochs(&mut readings)?;
-        run.publish_newest()?;
+        run.publish()?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
             run.send(link).await?
@@ -457,8 +457,7 @@ struct Run<'a, K> {
     gives_up: bool,
     /// Those who wait for reports of urgent readings.
     urgent: Waiting,
-    /// The newest reading, if it is not published yet.
-    newest: Option<Sensed>,
+    unpublished: Unpublished,
     log: WarningLog,
 }
 

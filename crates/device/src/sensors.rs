@@ -1,11 +1,9 @@
-//! Serves a device's newest reading to clients of CoAP: `/sensors` with all columns, `/sensors/NAME`
-//! with one, and `/.well-known/core` (spec/sensors.md).
+//! Serves a device's newest reading to clients of CoAP: `/sensors` with all columns, and
+//! `/sensors/NAME` with one (spec/sensors.md).
 //!
 //! [`Sensors`] answers requests and does no I/O. Each representation is signed when it is first
 //! requested and then kept until the next reading, so requests, however many, cost at most one
 //! signature for each reading, resource and form.
-
-mod links;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,12 +20,11 @@ use moteseal_verify::Roster;
 use moteseal_verify::reading::{OPAQUE, Pack, column_name, join, multipart};
 
 use crate::key_ring::KeyRing;
+use crate::resources::links::Link;
 use crate::seal::{Profile, SealRefused};
 
 /// The path of the resource with all columns. A column's path is below it.
 pub const SENSORS: &str = "/sensors";
-/// The path of the list of resources (RFC 6690).
-pub const CORE: &str = "/.well-known/core";
 /// How long a reading is fresh if the interval between readings is not known yet.
 const UNKNOWN_CADENCE: Duration = Duration::from_secs(60);
 
@@ -160,6 +157,11 @@ impl<K: Signer> Sensors<K> {
         self.device
     }
 
+    /// Returns the schema of the records.
+    pub(crate) fn schema(&self) -> &[u8] {
+        &self.schema
+    }
+
     /// Continues under a later version of the roster.
     pub fn load(&mut self, roster: &Roster) {
         if let Some(device) = roster.device(self.device) {
@@ -208,10 +210,13 @@ impl<K: Signer> Sensors<K> {
         ))
     }
 
-    /// Returns the links to the resources (RFC 6690), of which `query` selects some.
-    #[must_use]
-    pub fn links(&self, query: &[String]) -> String {
-        links::of(&self.columns, query)
+    /// Returns the links to the resources.
+    pub(crate) fn links(&self) -> impl Iterator<Item = Link> {
+        let link =
+            |path: String, unit: &str| Link::new(path, "moteseal.reading", "62 50 110 112", unit);
+        let columns = self.columns.iter();
+        let each = columns.map(move |(name, unit)| link(format!("{SENSORS}/{name}"), unit));
+        std::iter::once(link(SENSORS.to_owned(), "")).chain(each)
     }
 
     fn content(

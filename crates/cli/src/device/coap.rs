@@ -1,4 +1,4 @@
-//! Serves the device's newest reading over CoAP (`--listen-coap`, `--listen-coaps`, and `[coap]` in the
+//! Serves the device's newest reading, its urgent events and its seals over CoAP (`--listen-coap`, `--listen-coaps`, and `[coap]` in the
 //! configuration).
 
 use std::net::SocketAddr;
@@ -8,7 +8,9 @@ use moteseal_api::NamedError as _;
 use moteseal_core::DeviceId;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::coap::{CoapServer, security};
-use moteseal_device::sensors::{SENSORS, Sensed, Sensors};
+use moteseal_device::published::{Published, Publisher, channels};
+use moteseal_device::resources::Resources;
+use moteseal_device::sensors::{SENSORS, Sensors};
 use moteseal_net::coap::Security;
 use moteseal_verify::Roster;
 use tokio::sync::watch;
@@ -18,26 +20,25 @@ use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::terminal::diagnostic;
 
-/// The addresses on which readings are served, and what answers the requests.
-pub(super) struct Readings {
+/// The addresses on which a device is served, and what answers the requests.
+pub(super) struct Served {
     /// Each address, and whether it has DTLS.
     addresses: Vec<(SocketAddr, bool)>,
     sensors: Sensors<SecretKey>,
     psk: Zeroizing<[u8; 32]>,
-    newest: watch::Receiver<Option<Arc<Sensed>>>,
+    published: Published,
     rosters: watch::Receiver<Arc<Roster>>,
 }
 
-impl Readings {
-    /// Returns what serves the readings of a device, and the channel for its newest reading. Returns
-    /// `None` if there is no address. `given` are the addresses of the command line, without and with
+impl Served {
+    /// Returns what serves a device, and what publishes its readings, events and seals. Returns `None` if there is no address. `given` are the addresses of the command line, without and with
     /// DTLS, and `parts` returns the resources and the key for DTLS.
     pub(super) fn new(
         given: [&[SocketAddr]; 2],
         config: Option<&config::Coap>,
         parts: impl FnOnce() -> (Sensors<SecretKey>, Zeroizing<[u8; 32]>),
         rosters: watch::Receiver<Arc<Roster>>,
-    ) -> Option<(Self, watch::Sender<Option<Arc<Sensed>>>)> {
+    ) -> Option<(Self, Publisher)> {
         let configured: [&[SocketAddr]; 2] =
             config.map(|coap| [&coap.listen[..], &coap.listen_dtls]).unwrap_or_default();
         let mut addresses = Vec::new();
@@ -48,18 +49,18 @@ impl Readings {
         if addresses.is_empty() {
             return None;
         }
-        let (sender, newest) = watch::channel(None);
+        let (publisher, published) = channels();
         let (sensors, psk) = parts();
-        Some((Self { addresses, sensors, psk, newest, rosters }, sender))
+        Some((Self { addresses, sensors, psk, published, rosters }, publisher))
     }
 
-    /// Listens on the addresses, and serves the readings until the device stops.
+    /// Listens on the addresses, and serves the device until the device stops.
     pub(super) async fn serve(this: Option<Self>) -> Result<(), Failure> {
-        let Some(Self { addresses, sensors, psk, newest, rosters }) = this else {
+        let Some(Self { addresses, sensors, psk, published, rosters }) = this else {
             return std::future::pending().await;
         };
         let device = sensors.device();
-        let mut server = CoapServer::new(sensors);
+        let mut server = CoapServer::new(Resources::new(sensors));
         for (address, is_secure) in addresses {
             let (scheme, security) = protection(is_secure, device, &psk)?;
             let bound = server.listen(address, security).map_err(|error| {
@@ -70,7 +71,7 @@ impl Readings {
             })?;
             diagnostic(format_args!("readings at {scheme}://{bound}{SENSORS}"));
         }
-        server.serve(newest, Some(rosters)).await;
+        server.serve(published, Some(rosters)).await;
         // The device has stopped. Its result is reported.
         std::future::pending().await
     }

@@ -187,6 +187,7 @@ pub(crate) fn open_mote(
         keys: KeyRing::new(keys, roster.device(profile_device).unwrap()).unwrap(),
         salt_key: SaltKey::new([device ^ 0x33; 32]),
         coordinators: roster.coordinators(),
+        keeps_ended: true,
     };
     DurableMote::open(identity, state, &folder.join("journal"), most_waiting)
 }

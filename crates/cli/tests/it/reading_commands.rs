@@ -1,9 +1,10 @@
-//! Tests `moteseal device run --listen-coap` and `moteseal reading`: a device serves its readings
-//! while its gateway cannot be reached, and a client verifies, saves and observes them.
+//! Tests `moteseal device run --listen-coap` and `moteseal reading`: a device serves its readings, its
+//! urgent events and its seals while its gateway cannot be reached, and clients verify, save and
+//! observe them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::scene::{Run, Scene};
@@ -42,14 +43,31 @@ fn scene() -> Scene {
         "device = \"dev1\"\nkey = \"keys/dev1.key.pem\"\nroster = \"roster.cbor\"\n\
          operator = \"keys/op.pub.pem\"\nlink_secret = \"keys/dev1.link.key\"\nstate = \"dev1\"\n\
          [link]\nurl = \"mqtt://127.0.0.1:9\"\n[coap]\nlisten = [\"127.0.0.1:0\"]\n\
-         [source]\ncolumns = [\"temperature:Cel:i16/100\", \"humidity:%RH:u16/100\"]\n",
+         [source]\ncolumns = [\"temperature:Cel:i16/100\", \"humidity:%RH:u16/100\"]\nurgent = \"!\"\n",
     );
     scene
 }
 
+/// Gets a resource with libcoap's client, in blocks of this size, into a file. Returns its bytes, which
+/// are empty if the device responds with an error.
+fn fetch(scene: &Scene, url: &str, block: &str, file: &str) -> Vec<u8> {
+    let path = scene.path(file);
+    let _ = fs::remove_file(&path);
+    let mut command = Command::new("coap-client-notls");
+    command.args(["-v", "3", "-B", "5", "-b", block, "-o"]).arg(&path).arg(url);
+    let output = command.output().expect("coap-client-notls is missing: run tools/setup.sh test");
+    assert!(output.status.success(), "{output:?}");
+    fs::read(&path).unwrap_or_default()
+}
+
 impl Device {
     fn start(scene: &Scene) -> Self {
-        let mut command = scene.command(&["device", "run", "--config", "device.toml"]);
+        Self::start_with(scene, &[])
+    }
+
+    fn start_with(scene: &Scene, more: &[&str]) -> Self {
+        let run = ["device", "run", "--config", "device.toml"];
+        let mut command = scene.command(&[&run[..], more].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
@@ -166,4 +184,93 @@ fn an_observer_prints_each_new_reading() {
     }
     observer.kill().unwrap();
     observer.wait().unwrap();
+}
+
+#[test]
+fn a_client_observes_urgent_events_before_a_gateway_has_them() {
+    let scene = scene();
+    let mut device = Device::start(&scene);
+    let url = device.url.replace("/sensors", "/event");
+    let none = scene.with_roster(&["reading", &url]).done();
+    assert!(none.stderr.contains("0 urgent events verified"), "{none:?}");
+
+    let arguments = ["reading", &url, "--observe", "--json", "--roster", "roster.cbor"];
+    let mut command = scene.command(&[&arguments[..], &["--operator", "keys/op.pub.pem"]].concat());
+    let mut observer = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(observer.stdout.take().unwrap()).lines();
+    for (line, temperature) in [("20,41.5", ""), ("!93.5,12", "93.50"), ("!94,11", "94.00")] {
+        device.sense(line);
+        if temperature.is_empty() {
+            continue;
+        }
+        let row = lines.next().unwrap().unwrap();
+        let row: serde_json::Value = serde_json::from_str(&row).unwrap();
+        assert_eq!((&row["device"], &row["index"]), (&"dev1".into(), &0.into()), "{row}");
+        assert_eq!(row["temperature"].to_string(), temperature, "{row}");
+    }
+    observer.kill().unwrap();
+    observer.wait().unwrap();
+
+    // Another client stores the stream, which verifies without the device. Nothing else does.
+    let stream = fetch(&scene, &url, "64", "events");
+    let table = scene.with_roster(&["reading", "--file", "events"]).done();
+    assert!(table.stderr.contains("2 urgent events verified"), "{table:?}");
+    assert!(table.out.contains("94.00") && table.out.contains("93.50"), "{table:?}");
+    for (at, name) in [(stream.len() - 3, "NotAuthentic"), (stream.len() - 2, "UnknownItem")] {
+        let mut forged = stream.clone();
+        forged[at] ^= 1;
+        fs::write(scene.path("forged"), forged).unwrap();
+        let run = scene.with_roster(&["reading", "--file", "forged"]);
+        let line = run.failed(REFUSED);
+        assert!(line.contains(name) && line.contains("forged"), "{line}");
+    }
+
+    // No gateway has the events, so that the device serves them again after a restart.
+    drop(device);
+    let device = Device::start(&scene);
+    let url = device.url.replace("/sensors", "/event");
+    let start = Instant::now();
+    while fetch(&scene, &url, "1024", "events") != stream {
+        assert!(start.elapsed() < Duration::from_secs(30), "the events are served again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn any_client_stores_the_seals_of_an_epoch_and_verify_accepts_them() {
+    let scene = scene();
+    // The second epoch has 40 readings.
+    scene.table("data.csv", 100);
+    let config = fs::read_to_string(scene.path("device.toml")).unwrap();
+    let config = config.replace("urgent = \"!\"", "table = \"data.csv\"\ntime = \"ts\"");
+    scene.write("device.toml", &config);
+    let mut kept = Vec::new();
+    for block in ["64", "1024"] {
+        let device = Device::start_with(&scene, &["--speed", "1000000"]);
+        let url = device.url.replace("/sensors", "/seal");
+        let run = scene.with_roster(&["reading", &url]);
+        assert!(run.failed(USAGE).contains("moteseal verify"));
+        let start = Instant::now();
+        let verified = loop {
+            let stream = fetch(&scene, &url, block, "seals.mseal");
+            if !stream.is_empty() {
+                let run = scene.with_roster(&["verify", "--json", "seals.mseal"]).done();
+                if run.json()["readings"] == 40 {
+                    kept.push(stream);
+                    break run.json();
+                }
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "the epoch ends");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert_eq!(verified["devices"][0]["name"], "dev1", "{verified}");
+    }
+    assert_eq!(kept[0], kept[1], "a restarted device serves the same seals again");
+    let mut forged = kept.remove(0);
+    // The signature of 64 bytes follows the readings.
+    let reading = forged.len() - 80;
+    forged[reading] ^= 1;
+    fs::write(scene.path("forged.mseal"), forged).unwrap();
+    let run = scene.with_roster(&["verify", "forged.mseal"]);
+    assert!(run.failed(REFUSED).contains("NotAuthentic"), "{run:?}");
 }

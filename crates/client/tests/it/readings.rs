@@ -1,21 +1,24 @@
-//! Tests of signed readings that a client gets from a device over CoAP.
+//! Tests of signed readings and urgent events that a client gets from a device over CoAP.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use moteseal_api::ErrorKind;
 use moteseal_client::PinnedSeals;
-use moteseal_client::reading::{Credentials, Source, Unverified, check};
+use moteseal_client::reading::{Credentials, Events, Source, Unverified, check};
+use moteseal_core::cbor::Writer;
 use moteseal_core::record::{EpochNumber, Scheme, SealIndex, Sequence};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::Profile;
 use moteseal_device::coap::CoapServer;
+use moteseal_device::durable::SignedEvent;
+use moteseal_device::published::{Publisher, channels};
+use moteseal_device::resources::Resources;
 use moteseal_device::sensors::{Sensed, Sensors};
 use moteseal_net::coap::{Address, Security};
+use moteseal_seal::UrgentEvent;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
-use tokio::sync::watch;
 
 fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
@@ -48,25 +51,25 @@ fn sensed(index: u32, seq: u64) -> Sensed {
 
 struct Served {
     url: String,
-    newest: watch::Sender<Option<Arc<Sensed>>>,
+    publisher: Publisher,
 }
 
-/// Serves the readings of `dev1`, signed with this key, until `newest` is dropped.
+/// Serves the readings of `dev1`, signed with this key, until `publisher` is dropped.
 fn serve(byte: u8) -> Served {
     serve_with(byte, Security::Plain, "coap")
 }
 
 fn serve_with(byte: u8, security: Security, scheme: &str) -> Served {
-    let mut server = CoapServer::new(sensors(byte));
+    let mut server = CoapServer::new(Resources::new(sensors(byte)));
     let address = server.listen(([127, 0, 0, 1], 0).into(), security).unwrap();
-    let (newest, receiver) = watch::channel(None);
-    tokio::spawn(server.serve(receiver, None));
-    Served { url: format!("{scheme}://{address}/sensors"), newest }
+    let (publisher, published) = channels();
+    tokio::spawn(server.serve(published, None));
+    Served { url: format!("{scheme}://{address}/sensors"), publisher }
 }
 
 impl Served {
     async fn sense(&self, index: u32, seq: u64) {
-        self.newest.send_replace(Some(Arc::new(sensed(index, seq))));
+        self.publisher.reading(sensed(index, seq));
         // The server's task takes the reading.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -158,6 +161,60 @@ async fn a_device_without_the_resource_is_reported() {
     let source = Source::new(address, Credentials::None).await.unwrap();
     let error = source.get().await.unwrap_err();
     assert_eq!((error.name(), error.kind()), ("NoReading", ErrorKind::Usage), "{error}");
+}
+
+/// Returns an urgent event that a key signed, with a temperature in hundredths.
+fn signed(byte: u8, seq: u64, temperature: i16) -> SignedEvent {
+    let mut buffer = [0; MAX_SCHEMA];
+    let fields = [Field::parse("temperature:Cel:i16/100").unwrap()];
+    let schema = Schema::encode(&fields, &mut buffer).unwrap();
+    let (roster, key) = (roster("home"), key(byte));
+    let event = UrgentEvent {
+        group: roster.group(),
+        roster: roster.digest(),
+        device: roster.id("dev1").unwrap(),
+        index: SealIndex(3),
+        epoch: EpochNumber(7),
+        seq: Sequence(seq),
+        schema: schema.digest(),
+        record: &temperature.to_be_bytes(),
+    };
+    let mut message = [0; 512];
+    let message = event.message(key.algorithm(), &mut message).unwrap();
+    let signature = key.signature(message).unwrap();
+    let mut bytes = [0; 512];
+    let mut out = Writer::new(&mut bytes);
+    event.encode(&mut out, key.algorithm(), &signature).unwrap();
+    let schema = schema.as_bytes().to_vec().into();
+    SignedEvent { schema, event: out.written().to_vec().into() }
+}
+
+#[tokio::test]
+async fn a_client_observes_each_urgent_event_once_and_reports_conflicts() {
+    let served = serve(1);
+    let address = Address::parse(&served.url.replace("/sensors", "/event")).unwrap();
+    let mut source = Source::new(address.clone(), Credentials::None).await.unwrap();
+    let roster = roster("home");
+    let mut events = Events::new(&roster);
+    let response = source.next().await.unwrap();
+    assert!(response.has_events());
+    assert!(events.check(&response).unwrap().events.is_empty(), "there is no event yet");
+    let mut all = Vec::new();
+    // Two events of one notification, then one that is signed for the place of an earlier one.
+    for (new, conflicts) in [(vec![(4, 1), (5, 2)], 0), (vec![(6, 3)], 0), (vec![(5, 9)], 1)] {
+        all.extend(new.iter().map(|(seq, temperature)| signed(1, *seq, *temperature)));
+        served.publisher.events(all.clone());
+        let response = source.next().await.unwrap();
+        assert_eq!(Unverified::of_file(response.bytes.clone()), response);
+        let found = events.check(&response).unwrap();
+        let seqs: Vec<u64> = found.events.iter().map(|event| event.seq().0).collect();
+        assert_eq!(seqs, new.iter().map(|(seq, _)| *seq).collect::<Vec<_>>());
+        assert_eq!(found.conflicts.len(), conflicts);
+    }
+    all.push(signed(2, 7, 0));
+    served.publisher.events(all);
+    let error = events.check(&source.next().await.unwrap()).unwrap_err();
+    assert_eq!((error.name(), error.kind()), ("NotAuthentic", ErrorKind::Refused));
 }
 
 #[cfg(feature = "tls")]

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::{FrameError, MAX_FRAME};
@@ -25,6 +26,11 @@ use crate::seal::SealRefused;
 
 /// The maximum number of urgent events that wait for the gateway.
 pub const MOST_PENDING: usize = 64;
+/// The maximum number of newest events that are kept for clients.
+const MOST_NEWEST: usize = 16;
+/// The maximum number of bytes of the newest events with their schemas. The newest event is kept
+/// whatever its length is.
+const NEWEST_BYTES: usize = 1 << 16;
 /// The maximum number of bytes of an event frame in addition to its record, its schema and its
 /// signature.
 const OVERHEAD: usize = 512;
@@ -84,10 +90,29 @@ pub(super) struct Pending {
     is_unsent: bool,
 }
 
-/// The events that the gateway has not stored yet, oldest first.
+/// An urgent event, with the schema of its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedEvent {
+    /// The stream schema.
+    pub schema: Bytes,
+    /// The signed event, a tagged `COSE_Sign1`.
+    pub event: Bytes,
+}
+
+impl SignedEvent {
+    fn length(&self) -> usize {
+        self.schema.len() + self.event.len()
+    }
+}
+
+/// The events that the gateway has not stored yet, oldest first, and the newest events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Urgent {
     pub(super) pending: VecDeque<Pending>,
+    /// The newest events, oldest first, also if the gateway has stored them.
+    newest: VecDeque<SignedEvent>,
+    /// The number of changes of `newest`.
+    changes: u64,
     next_ticket: u64,
     outcomes: Vec<(u64, UrgentOutcome)>,
 }
@@ -98,6 +123,17 @@ impl Urgent {
         let Some((place, record)) = place_of(event) else { return };
         if self.pending.iter().any(|pending| pending.place.digest == place.digest) {
             return;
+        }
+        self.newest.push_back(SignedEvent {
+            schema: Bytes::copy_from_slice(schema),
+            event: Bytes::copy_from_slice(event),
+        });
+        self.changes += 1;
+        while self.newest.len() > 1
+            && (self.newest.len() > MOST_NEWEST
+                || self.newest.iter().map(SignedEvent::length).sum::<usize>() > NEWEST_BYTES)
+        {
+            self.newest.pop_front();
         }
         let (schema, event) = (schema.to_vec(), event.to_vec());
         let (ticket, record) = (self.next_ticket, record.to_vec());
@@ -202,6 +238,19 @@ impl<K: Signer> DurableMote<K> {
         !self.urgent.pending.is_empty()
     }
 
+    /// Returns the newest urgent events, oldest first: at most 16. They include events that the gateway
+    /// has stored, as far as this process or the journal knows them.
+    #[must_use]
+    pub fn newest_events(&self) -> Vec<SignedEvent> {
+        self.urgent.newest.iter().cloned().collect()
+    }
+
+    /// Returns a number that is greater after each change of [`newest_events`](Self::newest_events).
+    #[must_use]
+    pub const fn event_changes(&self) -> u64 {
+        self.urgent.changes
+    }
+
     /// Returns the places of the urgent events that wait for the gateway, oldest first.
     pub fn urgent_places(&self) -> impl Iterator<Item = UrgentPlace> {
         self.urgent.pending.iter().map(|pending| pending.place)
@@ -274,6 +323,8 @@ impl<K: Signer> DurableMote<K> {
             self.urgent.pending.iter().filter(|pending| pending.is_unsent).cloned().collect();
         for pending in unsent {
             self.input(&Input::UrgentDone(pending.place.digest))?;
+            self.urgent.newest.retain(|newest| newest.event != pending.event);
+            self.urgent.changes += 1;
             let chain = self.mote.chain();
             let closed = chain.position.last.filter(|_| chain.position.epoch_closed);
             let after = closed.map_or(EpochNumber(0), |(_, epoch)| EpochNumber(epoch.0 + 1));

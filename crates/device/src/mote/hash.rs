@@ -21,6 +21,7 @@ impl<K, const N: usize> Hash for Mote<K, N> {
             sent_before,
             given_up: _,
             latest_epoch,
+            epochs: _,
         } = self;
         (profile.roster, session, chain, open, waiting).hash(state);
         (most_waiting, unstated, sent_before, latest_epoch).hash(state);

@@ -64,6 +64,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         if let Some(open) = self.open.take() {
             self.unstated.add_all(&open.answers);
         }
+        self.forget_ended();
         self.session.reset_patience();
     }
 }

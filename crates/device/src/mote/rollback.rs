@@ -271,6 +271,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         if let Some(open) = self.open.take() {
             self.unstated.add_all(&open.answers);
         }
+        self.forget_ended();
         let start = Position::start(self.profile.certificate);
         self.chain.position = stored.map_or(start, StoredSeal::position);
         self.chain.epoch = self.chain.epoch.max(stored.map(|stored| stored.epoch));

@@ -5,11 +5,13 @@
 mod broadcast_addressed;
 mod broadcast_delivery;
 mod broadcast_receipts;
+mod ended;
 mod import;
 mod outbox;
 mod push;
 mod recorder;
 mod replay;
+mod resources;
 mod sealing;
 mod sensors;
 mod sensors_over_coap;

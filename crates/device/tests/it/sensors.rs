@@ -51,7 +51,7 @@ pub(crate) fn sensed(seq: u64) -> Sensed {
     }
 }
 
-fn request(path: &str, query: &[&str], accept: Option<Format>) -> Request {
+pub(crate) fn request(path: &str, query: &[&str], accept: Option<Format>) -> Request {
     let query = query.iter().map(|argument| (*argument).to_owned()).collect();
     Request { query, accept, ..Request::new(Code::GET, path) }
 }
@@ -207,26 +207,6 @@ fn a_column_whose_name_senml_does_not_allow_has_its_position_as_name() {
     }
     let text = get(&mut sensors, "/sensors/t", &["sig=none"]).body;
     assert!(text.starts_with(b"[{\"bver\":26,"), "a secondary unit needs the version: {text:?}");
-}
-
-#[test]
-fn the_list_of_resources_has_each_column_and_is_filtered_by_attributes() {
-    let sensors = sensors();
-    let attributes = "rt=\"moteseal.reading\";ct=\"62 50 110 112\";obs";
-    let all = format!(
-        "</sensors>;{attributes},</sensors/temperature>;{attributes};title=\"Cel\",\
-         </sensors/humidity>;{attributes};title=\"%RH\""
-    );
-    assert_eq!(sensors.links(&[]), all);
-    let links = |filter: &str| sensors.links(&[filter.to_owned()]);
-    assert_eq!(links("rt=moteseal.*"), all);
-    assert_eq!(links("ct=112"), all);
-    assert_eq!(links("obs"), all);
-    assert_eq!(links("rt=other"), "");
-    assert_eq!(
-        links("href=/sensors/h*"),
-        format!("</sensors/humidity>;{attributes};title=\"%RH\"")
-    );
 }
 
 #[test]

@@ -1,42 +1,45 @@
-//! Tests that clients of other projects read and observe signed readings: `coap-client` of libcoap,
-//! and aiocoap.
+//! Tests that clients of other projects read and observe signed readings, urgent events and seals:
+//! `coap-client` of libcoap, and aiocoap.
 
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use moteseal_core::record::EpochNumber;
 use moteseal_device::coap::CoapServer;
-use moteseal_device::sensors::Sensed;
+use moteseal_device::mote::EndedEpoch;
+use moteseal_device::published::{Publisher, channels};
+use moteseal_device::resources::Resources;
 use moteseal_net::coap::Security;
 use moteseal_verify::reading::Reading;
-use tokio::sync::watch;
 
-use crate::sensors::{roster, sensed, sensors};
+use crate::resources::{events, signed};
+use crate::sensors::{roster, secret, sensed, sensors};
 
 /// A device's server on a free port, on a runtime of its own.
 struct Served {
     address: SocketAddr,
-    newest: watch::Sender<Option<Arc<Sensed>>>,
+    publisher: Publisher,
     _runtime: tokio::runtime::Runtime,
 }
 
 fn serve() -> Served {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (newest, receiver) = watch::channel(None);
+    let (publisher, published) = channels();
     let address = runtime.block_on(async {
-        let mut server = CoapServer::new(sensors());
+        let mut server = CoapServer::new(Resources::new(sensors()));
         let address = server.listen(([127, 0, 0, 1], 0).into(), Security::Plain).unwrap();
-        tokio::spawn(server.serve(receiver, None));
+        tokio::spawn(server.serve(published, None));
         address
     });
-    Served { address, newest, _runtime: runtime }
+    Served { address, publisher, _runtime: runtime }
 }
 
 impl Served {
     fn sense(&self, seq: u64) {
-        self.newest.send_replace(Some(Arc::new(sensed(seq))));
+        self.publisher.reading(sensed(seq));
     }
 
     fn url(&self, rest: &str) -> String {
@@ -67,6 +70,12 @@ fn done(command: &mut Command) -> Output {
     let output = command.output().expect("coap-client-notls is missing: install libcoap3-bin");
     assert!(output.status.success(), "{output:?}");
     output
+}
+
+/// Returns the bytes of hexadecimal digits.
+fn decoded(hex: &str) -> Vec<u8> {
+    let pairs = (0..hex.len()).step_by(2);
+    pairs.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
 #[test]
@@ -156,10 +165,7 @@ fn aiocoap_reads_and_observes_the_readings() {
     let mut unsigned = 0;
     for line in text.lines() {
         let (format, hex) = line.split_once(' ').unwrap();
-        let bytes: Vec<u8> = (0..hex.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
-            .collect();
+        let bytes = decoded(hex);
         match Reading::open(format.parse().unwrap(), &bytes, &roster()) {
             Ok(reading) => seen.push(reading.seq.0),
             Err(error) => {
@@ -170,4 +176,106 @@ fn aiocoap_reads_and_observes_the_readings() {
     }
     assert_eq!((seen.len(), unsigned), (5, 1), "{text}");
     assert!(seen.is_sorted(), "{seen:?}");
+}
+
+#[test]
+fn libcoap_fetches_the_seals_in_blocks() {
+    let served = serve();
+    // Blocks of 64 bytes need several hundred requests.
+    let stream: Vec<u8> = (0..20_000_u32).flat_map(u32::to_be_bytes).take(20_000).collect();
+    let stream = Some(stream.into());
+    let ended = Arc::new(EndedEpoch { epoch: EpochNumber(7), stream });
+    served.publisher.ended(Some(Arc::clone(&ended)));
+    let folder = tempfile::tempdir().unwrap();
+    for block in ["64", "1024"] {
+        let file = folder.path().join(block);
+        let bytes = (0..50).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            done(libcoap().args(["-b", block, "-o"]).arg(&file).arg(served.url("/seal")));
+            std::fs::read(&file).ok().filter(|bytes| !bytes.is_empty())
+        });
+        assert_eq!(bytes.as_deref(), ended.stream.as_deref(), "{block}");
+    }
+}
+
+/// Observes the urgent events, of which there is none at first, and the seals in blocks. Prints each
+/// response as its path and its bytes in hexadecimal, until there were three events and two epochs.
+const OBSERVER: &str = r#"
+import asyncio, sys
+import aiocoap
+async def main(base):
+    context = await aiocoap.Context.create_client_context()
+    async def observe(path, accept, enough):
+        while True:
+            message = aiocoap.Message(code=aiocoap.GET, uri=base + path, accept=accept, observe=0)
+            request = context.request(message)
+            response = await request.response
+            if response.code == aiocoap.CONTENT:
+                break
+            assert response.code == aiocoap.SERVICE_UNAVAILABLE, response
+            await asyncio.sleep(0.05)
+        def show(response):
+            assert response.code == aiocoap.CONTENT, response
+            assert int(response.opt.content_format) == accept and response.opt.etag, response
+            print(path, response.payload.hex(), flush=True)
+            return enough(response.payload)
+        if show(response):
+            return
+        async for response in request.observation:
+            if show(response):
+                return
+    seen = set()
+    await asyncio.gather(
+        observe("/event", 63, lambda payload: payload.count(b"moteseal-event+cose") == 3),
+        observe("/event", 18, lambda payload: True),
+        observe("/seal", 63, lambda payload: seen.add(payload) or len(seen) == 2),
+    )
+asyncio.run(asyncio.wait_for(main(sys.argv[1]), 20))
+"#;
+
+#[test]
+fn aiocoap_observes_the_events_and_the_seals() {
+    let Some(mut client) = moteseal_fixtures::python() else { return };
+    let served = serve();
+    client.args(["-c", OBSERVER]).arg(served.url(""));
+    let mut client = client.stdout(Stdio::piped()).spawn().unwrap();
+    let ended = |byte| {
+        let stream = Some(vec![byte; 5000].into());
+        Some(Arc::new(EndedEpoch { epoch: EpochNumber(byte.into()), stream }))
+    };
+    let mut kept = Vec::new();
+    for step in 0..200_u8 {
+        if client.try_wait().unwrap().is_some() {
+            break;
+        }
+        // Both observers are registered before the first event.
+        if (10..13).contains(&step) {
+            kept.push(signed(&secret(), step.into()));
+            served.publisher.events(kept.clone());
+        }
+        if step >= 5 {
+            served.publisher.ended(ended(step / 10));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let output = client.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (mut seen, mut epochs) = (Vec::new(), Vec::new());
+    for line in text.lines() {
+        let (path, hex) = line.split_once(' ').unwrap();
+        let bytes = decoded(hex);
+        match path {
+            "/event" if bytes.starts_with(&[0xd2]) => {
+                assert!(kept.iter().any(|kept| kept.event == bytes))
+            }
+            "/event" => seen.push(events(&bytes)),
+            _ => {
+                assert!(bytes.len() == 5000 && bytes.iter().all(|byte| *byte == bytes[0]));
+                epochs.push(bytes[0]);
+            }
+        }
+    }
+    assert_eq!(seen.last().unwrap(), &[10, 11, 12], "no event is missing: {seen:?}");
+    assert!(epochs.is_sorted() && epochs.last() > epochs.first(), "{epochs:?}");
 }

@@ -255,7 +255,7 @@ fn any_client_stores_the_seals_of_an_epoch_and_verify_accepts_them() {
             let stream = fetch(&scene, &url, block, "seals.mseal");
             if !stream.is_empty() {
                 let run = scene.with_roster(&["verify", "--json", "seals.mseal"]).done();
-                if run.json()["readings"] == 40 {
+                if run.json()["devices"][0]["events"] == 40 {
                     kept.push(stream);
                     break run.json();
                 }

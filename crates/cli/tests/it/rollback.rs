@@ -270,6 +270,31 @@ fn readings_that_an_old_state_sealed_before_the_first_answer_are_reported_as_giv
     }
 }
 
+/// A device serves the seals of its newest epoch to clients also after its gateway has stored them, but
+/// not seals that contradict the stored ones.
+#[test]
+fn the_newest_epoch_is_kept_for_clients_until_the_chain_leaves_it() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let mut scene = Scene::new(scheme);
+        let mut mote = scene.open();
+        sense_and_end(&mut mote, FIRST, 0..30);
+        mote.sync().unwrap();
+        let kept = mote.mote().ended().unwrap().clone();
+        drop(mote);
+        let mut mote = scene.open();
+        assert_eq!(mote.mote().ended(), Some(&kept), "the journal has it");
+        exchange(&mut mote, &mut scene.station, FIRST);
+        assert_eq!(mote.mote().ended(), Some(&kept), "the gateway has stored it");
+        drop(mote);
+        std::fs::remove_dir_all(scene.folder.path().join("mote-0")).unwrap();
+        let mut mote = scene.open();
+        sense_and_end(&mut mote, FIRST + 1, 0..7);
+        assert!(mote.mote().ended().is_some());
+        exchange(&mut mote, &mut scene.station, FIRST + 1);
+        assert_eq!((mote.rollbacks(), mote.mote().ended()), (1, None));
+    }
+}
+
 /// The journal is synced before the chain's state is written. A device that is killed in between
 /// must start again.
 #[test]

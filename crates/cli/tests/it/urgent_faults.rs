@@ -81,6 +81,12 @@ fn frame(
     frame.close(sender, &link_key(roster, sender), &mut out_frame).unwrap().to_vec()
 }
 
+/// Returns the digests of the events that the device serves to clients.
+fn newest(mote: &DurableMote<SecretKey>) -> Vec<Digest> {
+    let newest = mote.newest_events();
+    newest.iter().map(|newest| UrgentEvent::digest(&newest.event).unwrap()).collect()
+}
+
 fn schema(mote: &DurableMote<SecretKey>) -> Vec<u8> {
     mote.mote().profile().schema.to_vec()
 }
@@ -110,6 +116,8 @@ fn a_device_repeats_an_event_across_restarts_until_it_is_stored() {
     for _ in 0..2 {
         let mut device = mote(&roster, 0, folder.path(), 8);
         assert_eq!(device.urgent_places().collect::<Vec<_>>(), [place]);
+        // Clients of the device get it again.
+        assert_eq!(newest(&device), [place.digest]);
         begin_session(&mut device, &mut station);
         assert_eq!(device.urgent_frames(9).unwrap(), first);
         device.timeout();
@@ -258,6 +266,7 @@ fn a_device_keeps_a_bounded_number_of_events() {
     // The gateway accepts as many at once as it permits, and the others later.
     deliver(&mut device, &mut station);
     assert_eq!(device.urgent_places().count(), MOST_PENDING - BURST);
+    assert_eq!(device.newest_events().len(), 16, "clients get the newest ones");
 }
 
 /// A device whose state is an old copy learns from the gateway that its places may have been used.
@@ -296,6 +305,7 @@ fn a_device_with_an_old_state_signs_no_second_event_for_a_place() {
     let again: Vec<_> = device.urgent_places().collect();
     assert_eq!(again.len(), 1);
     assert!(again[0].index > used.index, "{again:?}");
+    assert_eq!(newest(&device), [again[0].digest], "clients get only the new event");
     deliver(&mut device, &mut station);
     assert!(
         matches!(&device.urgent_outcomes()[..], [(of, UrgentOutcome::Stored(_))] if *of == ticket)

@@ -6,8 +6,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
-use moteseal_core::signature::SecretKey;
+use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
 use moteseal_device::durable::SignedEvent;
 use moteseal_device::mote::EndedEpoch;
 use moteseal_device::resources::{CORE, EVENT, Resources, SEAL};
@@ -85,7 +86,7 @@ fn the_events_are_a_stream_that_a_client_verifies_with_the_roster_alone() {
 #[test]
 fn an_event_that_another_key_signed_or_that_was_changed_is_refused_by_name() {
     let mut resources = resources();
-    let other = SecretKey::from_seed(moteseal_core::signature::Algorithm::Ed25519, &[2; 32]);
+    let other = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32]);
     resources.take_events(&[signed(&other.unwrap(), 0)]);
     let forged = get(&mut resources, EVENT, None).body;
     let name = |stream: &[u8]| read(stream, &roster(), (64, true), &mut || ()).unwrap_err().name();

@@ -239,7 +239,7 @@ fn aiocoap_observes_the_events_and_the_seals() {
     let served = serve();
     client.args(["-c", OBSERVER]).arg(served.url(""));
     let mut client = client.stdout(Stdio::piped()).spawn().unwrap();
-    let ended = |byte| {
+    let ended = |byte: u8| {
         let stream = Some(vec![byte; 5000].into());
         Some(Arc::new(EndedEpoch { epoch: EpochNumber(byte.into()), stream }))
     };
@@ -267,7 +267,7 @@ fn aiocoap_observes_the_events_and_the_seals() {
         let bytes = decoded(hex);
         match path {
             "/event" if bytes.starts_with(&[0xd2]) => {
-                assert!(kept.iter().any(|kept| kept.event == bytes))
+                assert!(kept.iter().any(|kept| kept.event == bytes));
             }
             "/event" => seen.push(events(&bytes)),
             _ => {

@@ -86,9 +86,14 @@ pub(super) fn run(
     let wait = Duration::from_millis(arguments.wait);
     let until = std::time::Instant::now() + wait;
     loop {
-        let passed = runtime()?.block_on(pass(&socket, &arguments.values, wait));
-        if let Some(outcome) = passed {
-            return outcome?.report(&config.device, wait);
+        let mut outcome = Outcome::default();
+        let passed = runtime()?.block_on(pass(&socket, &arguments.values, wait, &mut outcome));
+        if let Some(passed) = passed {
+            // What was reported before the connection broke is known.
+            if !outcome.is_recorded() {
+                passed?;
+            }
+            return outcome.report(&config.device, wait);
         }
         let (values, to) = (arguments.values.clone(), arguments.to.clone());
         let single = Single { values, to, wait };
@@ -142,16 +147,23 @@ impl Outcome {
         }
     }
 
+    /// Returns whether the reading is durable.
+    const fn is_recorded(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// Prints what became of the reading.
     pub(super) fn report(self, device: &str, wait: Duration) -> Result<(), Failure> {
         if let Some((name, detail)) = self.error {
             return Err(Failure::new(Exit::Usage, detail).with_name(&name).of(device));
         }
         let Some(UrgentPlace { index, epoch, seq, digest }) = self.place else {
+            let seconds = wait.as_secs_f64();
             return Err(Failure::new(
                 Exit::Unreachable,
                 format_args!(
-                    "the process that runs {device} did not record the reading; try again"
+                    "the process that runs {device} did not confirm within {seconds} s that it has recorded \
+                     the reading; it may still record it, so that a repetition may record it twice"
                 ),
             ));
         };
@@ -207,31 +219,34 @@ pub(super) async fn outcome(mut reports: mpsc::Receiver<UrgentReport>, wait: Dur
     outcome
 }
 
-/// Passes a reading to the process that runs the device. Returns `None` if there is no such
-/// process.
-async fn pass(socket: &Path, values: &str, wait: Duration) -> Option<Result<Outcome, Failure>> {
+/// Passes a reading to the process that runs the device, and adds its reports to `outcome`, at most
+/// for `wait`. Returns `None` if there is no such process.
+async fn pass(
+    socket: &Path,
+    values: &str,
+    wait: Duration,
+    outcome: &mut Outcome,
+) -> Option<Result<(), Failure>> {
     let stream = UnixStream::connect(socket).await.ok()?;
-    let passed = timeout(wait, exchange(stream, values)).await;
-    Some(match passed {
-        Ok(Ok(outcome)) => Ok(outcome),
+    Some(match timeout(wait, exchange(stream, values, outcome)).await {
         Ok(Err(error)) => Err(Failure::file("use", socket, &error)),
-        Err(_) => Ok(Outcome::default()),
+        Ok(Ok(())) | Err(_) => Ok(()),
     })
 }
 
-async fn exchange(mut stream: UnixStream, values: &str) -> io::Result<Outcome> {
+/// Sends a reading, and adds the reports to `outcome` as they arrive.
+async fn exchange(mut stream: UnixStream, values: &str, outcome: &mut Outcome) -> io::Result<()> {
     stream.write_all(format!("{values}\n").as_bytes()).await?;
-    let mut outcome = Outcome::default();
     let mut lines = BufReader::new(stream);
     loop {
         let mut line = String::new();
         if (&mut lines).take(MAX_RESPONSE).read_line(&mut line).await? == 0 {
-            return Ok(outcome);
+            return Ok(());
         }
         let report = serde_json::from_str(&line).ok().and_then(|value| decode(&value));
         let report = report.ok_or_else(|| io::Error::other("the response is not understood"))?;
         if outcome.receive(report) {
-            return Ok(outcome);
+            return Ok(());
         }
     }
 }
@@ -438,6 +453,37 @@ mod tests {
         for other in [json!({}), json!({ "state": "stored" }), json!({ "state": 7 })] {
             assert_eq!(decode(&other), None);
         }
+    }
+
+    #[tokio::test]
+    async fn a_reading_that_is_recorded_is_known_although_the_gateway_does_not_answer_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = Socket::listen(folder.path()).unwrap();
+        let path = socket.path.clone();
+        let (urgent, mut readings) = mpsc::channel(1);
+        let served = tokio::spawn(socket.serve(|line| Ok(line.as_bytes().to_vec()), urgent));
+        let place = UrgentPlace {
+            index: SealIndex(3),
+            epoch: EpochNumber(9),
+            seq: Sequence(7),
+            digest: Digest([0xab; 32]),
+        };
+        // The device records the reading, and waits for a gateway that cannot be reached.
+        let device = tokio::spawn(async move {
+            let reading: UrgentReading = readings.recv().await.unwrap();
+            assert_eq!(reading.record, b"1,2");
+            let reports = reading.reports.unwrap();
+            reports.send(UrgentReport::Recorded(place)).await.unwrap();
+            reports.closed().await;
+        });
+        let mut outcome = Outcome::default();
+        let passed = pass(&path, "1,2", Duration::from_millis(300), &mut outcome).await;
+        passed.unwrap().unwrap();
+        assert_eq!(outcome.place, Some(place));
+        let failure = outcome.report("dev1", Duration::from_millis(300)).unwrap_err();
+        assert_eq!(failure.name(), Some("NotAcknowledged"));
+        served.abort();
+        device.abort();
     }
 
     #[tokio::test]

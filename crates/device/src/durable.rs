@@ -617,6 +617,7 @@ impl<K: Signer> DurableMote<K> {
             Input::Part(epoch) => self.mote.part(epoch)?,
             Input::Urgent { schema, event } => self.urgent.add(schema, event),
             Input::UrgentDone(digest) => self.urgent.remove(&digest),
+            Input::UrgentSent(digest) => self.urgent.sent(&digest),
         }
         let after = self.mote.chain();
         // Skipping unused indices opens no seal.

@@ -116,6 +116,8 @@ pub(super) struct Outcome {
     is_stored: bool,
     /// The name of the gateway's refusal, and whether the event is given up.
     refused: Option<(String, bool)>,
+    /// Why the recorded reading is lost.
+    lost: Option<String>,
     /// Why the reading was not recorded.
     error: Option<(String, String)>,
 }
@@ -144,6 +146,10 @@ impl Outcome {
                 (self.place, self.refused) = (Some(place), Some((name, true)));
                 true
             }
+            UrgentReport::Answered(UrgentOutcome::Lost(place, name)) => {
+                (self.place, self.lost) = (Some(place), Some(name));
+                true
+            }
         }
     }
 
@@ -168,6 +174,17 @@ impl Outcome {
             ));
         };
         let place = format!("reading {seq} of seal {index}");
+        if let Some(name) = self.lost {
+            return Err(Failure::new(
+                Exit::Refused,
+                format_args!(
+                    "the urgent reading, {place}, is lost: the gateway had more than the device's state, \
+                     and the reading could not be recorded again; correct the cause and repeat it"
+                ),
+            )
+            .with_name(&name)
+            .of(device));
+        }
         match self.refused {
             _ if self.is_stored => report(
                 format!("{device}: the gateway has stored the urgent event, {place}"),
@@ -273,6 +290,7 @@ fn encode(report: &UrgentReport) -> Value {
         UrgentReport::Answered(UrgentOutcome::GivenUp(place, name)) => {
             of("given_up", place, Some(name))
         }
+        UrgentReport::Answered(UrgentOutcome::Lost(place, name)) => of("lost", place, Some(name)),
         UrgentReport::NotRecorded(name, detail) => {
             json!({ "state": "error", "name": name, "detail": detail })
         }
@@ -299,6 +317,7 @@ fn decode(value: &Value) -> Option<UrgentReport> {
         "stored" => UrgentReport::Answered(UrgentOutcome::Stored(place)),
         "delayed" => UrgentReport::Answered(UrgentOutcome::Delayed(place, name()?)),
         "given_up" => UrgentReport::Answered(UrgentOutcome::GivenUp(place, name()?)),
+        "lost" => UrgentReport::Answered(UrgentOutcome::Lost(place, name()?)),
         _ => return None,
     })
 }
@@ -447,6 +466,7 @@ mod tests {
             UrgentReport::Answered(UrgentOutcome::Stored(place)),
             UrgentReport::Answered(UrgentOutcome::Delayed(place, name())),
             UrgentReport::Answered(UrgentOutcome::GivenUp(place, name())),
+            UrgentReport::Answered(UrgentOutcome::Lost(place, name())),
         ] {
             assert_eq!(decode(&encode(&report)), Some(report));
         }

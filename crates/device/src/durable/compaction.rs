@@ -70,9 +70,11 @@ impl<K: Signer> DurableMote<K> {
         }));
         records.extend(self.ledger.map(|ledger| Input::Ledger(ledger).encode()));
         records.extend(answers);
-        records.extend(self.urgent.pending.iter().map(|pending| {
-            Input::Urgent { schema: &pending.schema, event: &pending.event }.encode()
-        }));
+        for pending in &self.urgent.pending {
+            let event = Input::Urgent { schema: &pending.schema, event: &pending.event };
+            let sent = pending.is_sent.then_some(Input::UrgentSent(pending.place.digest));
+            records.extend([event].into_iter().chain(sent).map(|input| input.encode()));
+        }
         let (mut kept, mut gave_up) = (VecDeque::new(), false);
         for (opened, end) in spans.into_iter().skip(first) {
             let Opened { index, record, before } = opened;

@@ -49,6 +49,7 @@
 //! - 24: an urgent event that the gateway has not stored: the length of its stream schema (2), the
 //!   schema, the signed event. A record of kind 1 before it has the reading.
 //! - 25: an urgent event is stored or given up: its digest (32).
+//! - 26: an urgent event may have been sent: its digest (32).
 
 use moteseal_core::cbor::Reader;
 use moteseal_core::digest::Digest;
@@ -89,6 +90,7 @@ pub(super) enum Input<'a> {
     Ledger(Ledger),
     Urgent { schema: &'a [u8], event: &'a [u8] },
     UrgentDone(Digest),
+    UrgentSent(Digest),
 }
 
 impl<'a> Input<'a> {
@@ -152,6 +154,7 @@ impl<'a> Input<'a> {
                 [&[24][..], &length.to_be_bytes(), schema, event].concat()
             }
             Self::UrgentDone(digest) => [&[25][..], &digest.0].concat(),
+            Self::UrgentSent(digest) => [&[26][..], &digest.0].concat(),
             Self::Ledger(ledger) => [&[19][..], &ledger.encode()].concat(),
             Self::SentBefore(before) => {
                 let before = before.map(|SentBefore { next_index, events }| {
@@ -256,6 +259,7 @@ impl<'a> Input<'a> {
                 Self::Urgent { schema, event }
             }
             25 => Self::UrgentDone(Digest(rest.try_into().ok()?)),
+            26 => Self::UrgentSent(Digest(rest.try_into().ok()?)),
             _ => return None,
         })
     }
@@ -323,13 +327,13 @@ fn take_optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
 /// Returns whether a record, other than the first one, concerns no seal. Such records are kept even
 /// if no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
-    matches!(record.first(), Some(2 | 9..=12 | 16 | 17 | 19..=25))
+    matches!(record.first(), Some(2 | 9..=12 | 16 | 17 | 19..=26))
 }
 
 /// Returns whether a rewritten journal has other records instead of this one: at its end what was
 /// sent, and at its start the urgent events that wait.
 pub(super) fn is_replaced(record: &[u8]) -> bool {
-    matches!(record.first(), Some(16 | 24 | 25))
+    matches!(record.first(), Some(16 | 24..=26))
 }
 
 /// The length of an encoded run of answers, in bytes.

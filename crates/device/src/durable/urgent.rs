@@ -4,8 +4,9 @@
 //!
 //! Like the frames of seals, events are sent only after the gateway has answered a challenge of the
 //! session. If the gateway then turns out to have more than the device's state, the device may have
-//! signed another reading for the same place before. The events that were never sent are therefore
-//! recorded again, under the index at which the device continues.
+//! signed another reading for the same place before. The events that were never sent, neither by this
+//! process nor by one before, are therefore recorded again, under the index at which the device
+//! continues.
 
 use std::collections::VecDeque;
 
@@ -73,6 +74,9 @@ pub enum UrgentOutcome {
     Delayed(UrgentPlace, String),
     /// The gateway will never accept the event, which is given up. The reading stays in its seal.
     GivenUp(UrgentPlace, String),
+    /// The gateway had more than the device's state, so that the reading's seal was given up, and
+    /// the reading could not be recorded again. The name of the error follows.
+    Lost(UrgentPlace, String),
 }
 
 /// An event that the gateway has not stored yet.
@@ -86,8 +90,8 @@ pub(super) struct Pending {
     record: Vec<u8>,
     /// Whether the event must be sent now.
     is_due: bool,
-    /// Whether the event was recorded in this process and was never sent.
-    is_unsent: bool,
+    /// Whether the event may have been sent, by this process or an earlier one.
+    pub(super) is_sent: bool,
 }
 
 /// An urgent event, with the schema of its record.
@@ -139,8 +143,16 @@ impl Urgent {
         let (ticket, record) = (self.next_ticket, record.to_vec());
         self.next_ticket += 1;
         let pending =
-            Pending { ticket, schema, event, place, record, is_due: true, is_unsent: false };
+            Pending { ticket, schema, event, place, record, is_due: true, is_sent: false };
         self.pending.push_back(pending);
+    }
+
+    /// Notes that an event may have been sent.
+    pub(super) fn sent(&mut self, digest: &Digest) {
+        let mut pending = self.pending.iter_mut();
+        if let Some(sent) = pending.find(|pending| pending.place.digest == *digest) {
+            sent.is_sent = true;
+        }
     }
 
     /// Removes an event.
@@ -176,14 +188,15 @@ impl<K: Signer> DurableMote<K> {
         if record.len() + schema + signature + OVERHEAD > MAX_FRAME {
             return Ok(Err(UrgentRefused::TooLong { length: record.len() }));
         }
+        // Without a key for its place, the reading could be sealed, but not be signed as an event.
+        if let Some((index, epoch)) = self.mote.place_of_next(epoch, record) {
+            self.mote.signer(index, epoch)?;
+        }
         self.sense(epoch, record)?;
         let (schema, event) = self.sign_newest(record)?;
         self.input(&Input::Urgent { schema: &schema, event: &event })?;
-        let Some(pending) = self.urgent.pending.back_mut() else {
-            return Ok(Err(UrgentRefused::TooManyUrgent));
-        };
-        pending.is_unsent = true;
-        Ok(Ok((pending.ticket, pending.place)))
+        let newest = self.urgent.pending.back().ok_or(DurableError::Unsendable(BUG))?;
+        Ok(Ok((newest.ticket, newest.place)))
     }
 
     /// Signs the newest reading of the open seal as an urgent event. Returns the stream schema and
@@ -221,13 +234,19 @@ impl<K: Signer> DurableMote<K> {
         if !self.mote.has_begun() {
             return Ok(Vec::new());
         }
-        let mut frames = Vec::new();
+        let (mut frames, mut newly_sent) = (Vec::new(), Vec::new());
         let due = self.urgent.pending.iter_mut().filter(|pending| pending.is_due);
         let mut out = vec![0; MAX_FRAME];
         for pending in due.take(most) {
             let frame = EventFrame { schema: &pending.schema, event: &pending.event };
             frames.push(self.mote.close_event(&frame, &mut out)?.to_vec());
-            (pending.is_due, pending.is_unsent) = (false, false);
+            pending.is_due = false;
+            newly_sent.extend((!pending.is_sent).then_some(pending.place.digest));
+        }
+        // These records become durable with the next sync. If the process is killed before, the next
+        // one takes the events for unsent: at worst, it records a reading again that was stored.
+        for digest in newly_sent {
+            self.input(&Input::UrgentSent(digest))?;
         }
         Ok(frames)
     }
@@ -320,7 +339,7 @@ impl<K: Signer> DurableMote<K> {
     /// this state: their places may have been used before.
     pub(super) fn record_urgent_again(&mut self) -> Result<(), DurableError> {
         let unsent: Vec<Pending> =
-            self.urgent.pending.iter().filter(|pending| pending.is_unsent).cloned().collect();
+            self.urgent.pending.iter().filter(|pending| !pending.is_sent).cloned().collect();
         for pending in unsent {
             self.input(&Input::UrgentDone(pending.place.digest))?;
             self.urgent.newest.retain(|newest| newest.event != pending.event);
@@ -329,18 +348,24 @@ impl<K: Signer> DurableMote<K> {
             let closed = chain.position.last.filter(|_| chain.position.epoch_closed);
             let after = closed.map_or(EpochNumber(0), |(_, epoch)| EpochNumber(epoch.0 + 1));
             let epoch = pending.place.epoch.max(chain.epoch.unwrap_or(after)).max(after);
-            match self.sense_urgent(epoch, &pending.record) {
+            let (name, detail) = match self.sense_urgent(epoch, &pending.record) {
                 Ok(Ok(_)) => {
                     if let Some(again) = self.urgent.pending.back_mut() {
                         again.ticket = pending.ticket;
                     }
+                    continue;
                 }
-                Ok(Err(error)) => warn!(name = error.name(), "an urgent reading is lost"),
-                Err(DurableError::Refused(error)) => {
-                    warn!(name = error.name(), %error, "an urgent reading is lost");
-                }
+                Ok(Err(error)) => (error.name(), error.to_string()),
+                Err(DurableError::Refused(error)) => (error.name(), error.to_string()),
                 Err(error) => return Err(error),
-            }
+            };
+            warn!(
+                name,
+                detail,
+                "an urgent reading is lost: its seal was given up, and it cannot be recorded again"
+            );
+            let lost = UrgentOutcome::Lost(pending.place, name.to_owned());
+            self.urgent.outcomes.push((pending.ticket, lost));
         }
         Ok(())
     }

@@ -21,6 +21,19 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         Some((open.index, open.epoch, Sequence(newest)))
     }
 
+    /// Returns the index and the epoch of the seal that a reading would be in if it were added now.
+    #[must_use]
+    pub fn place_of_next(
+        &mut self,
+        epoch: EpochNumber,
+        record: &[u8],
+    ) -> Option<(SealIndex, EpochNumber)> {
+        match self.would_open(epoch, record) {
+            Some(chain) => Some((SealIndex(chain.next_index.0.checked_sub(1)?), epoch)),
+            None => self.open.as_ref().map(|open| (open.index, open.epoch)),
+        }
+    }
+
     /// Returns the key for the seal with this index in this epoch.
     ///
     /// # Errors

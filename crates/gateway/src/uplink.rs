@@ -2,15 +2,15 @@
 //!
 //! Uploads are idempotent, so an interrupted upload is repeated from its start. If the cloud does
 //! not respond, the upload is repeated after increasing pauses. If the cloud rejects an item
-//! because of its contents, the item stays in the outbox and is uploaded again later. Other items
-//! do not wait for it.
+//! because of its contents, or because the gateway may not upload data of one of its devices, the
+//! item stays in the outbox and is uploaded again after increasing pauses. Other items do not wait
+//! for it, and neither do the other bundles of the same item.
 //!
 //! A request is limited in its size, in its number of bundles, and in the number of events that its
 //! bundles claim to cover. The third limit is necessary because a bundle of a long epoch contains
 //! few events, but the cloud computes the levels of all events that the seal covers. If the cloud
-//! rejects a request as too large, the request is split in half.
+//! rejects a request, the request is split in half.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,10 @@ use tracing::{error, info, warn};
 use crate::metrics::Metrics;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 
+mod held;
 pub(crate) mod urgent;
+
+use held::Held;
 
 /// A request is complete when its bundles have at least this many bytes.
 const REQUEST_BYTES: usize = 4 << 20;
@@ -36,8 +39,8 @@ const REQUEST_BUNDLES: usize = 512;
 const REQUEST_EVENTS: u64 = MAX_RUN_EVENTS;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long to wait before a rejected item is uploaded again.
-const HELD: Duration = Duration::from_secs(600);
+/// How long to wait before a rejected item is uploaded again, at first and at most.
+const HELD: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(3600));
 /// How long to wait for a notification while there is nothing to upload. Then check the outbox
 /// again.
 const IDLE: Duration = Duration::from_secs(1);
@@ -72,17 +75,16 @@ impl UploadError {
         }
     }
 
-    /// Returns whether the error concerns this item, rather than the connection to the cloud.
+    /// Returns whether the error concerns this item, rather than the connection to the cloud or
+    /// everything that this gateway uploads. A credential may permit the data of some devices only.
     const fn is_about_the_item(&self) -> bool {
         matches!(
             self,
-            Self::Net(NetError::Refused { status: 400 | 409 | 413 | 422, .. }) | Self::Outbox(_)
+            Self::Net(
+                NetError::Refused { status: 400 | 409 | 413 | 422, .. }
+                    | NetError::Refused { status: 403, device: Some(_), .. }
+            ) | Self::Outbox(_)
         )
-    }
-
-    /// Returns whether the cloud rejected the request as too large.
-    const fn is_too_much(&self) -> bool {
-        matches!(self, Self::Net(NetError::Refused { status: 413, .. }))
     }
 
     /// Returns whether the item's file is missing. An operator may have moved it away, as the
@@ -134,17 +136,22 @@ pub(crate) async fn run(
     first_pause: Duration,
 ) {
     let mut pauses = Pauses::new(first_pause, LONGEST_PAUSE);
-    let mut held: HashMap<Name, Instant> = HashMap::new();
+    let mut held = Held::new(HELD.0, HELD.1);
     loop {
-        held.retain(|_, since| since.elapsed() < HELD);
+        let (names, now) = (outbox.names(), Instant::now());
+        held.retain(|name| names.binary_search(name).is_ok());
         metrics.held.set(value(held.len() as u64));
-        let next = outbox.names().into_iter().find(|name| !held.contains_key(name));
+        // Items that were rejected before come after all others.
+        let is_new = |name: &&Name| !held.contains(name);
+        let is_due = |name: &&Name| held.is_due(name, now);
+        let next = names.iter().find(is_new).or_else(|| names.iter().find(is_due)).copied();
         let Some(name) = next else {
             let _ = tokio::time::timeout(IDLE, stored.notified()).await;
             continue;
         };
         match upload(&outbox, &cloud, name).await {
             Ok(()) => {
+                held.release(&name);
                 metrics.uploaded.increment(1);
                 if pauses.succeeded() {
                     info!(cloud = cloud.base(), "the cloud accepts epochs again");
@@ -154,7 +161,7 @@ pub(crate) async fn run(
                 warn!(%name, error = error.named(), "this file was removed from the outbox, so its contents are not uploaded");
                 if let Err(error) = remove(&outbox, name).await {
                     warn!(%name, error = %error.named(), "the entry of the removed file cannot be deleted");
-                    held.insert(name, Instant::now());
+                    held.hold(name, Instant::now());
                 }
             }
             Err(error @ UploadError::Outbox(_)) => {
@@ -164,7 +171,7 @@ pub(crate) async fn run(
                     error = error.named(),
                     "this item cannot be read or removed; it stays in the outbox, and the upload is repeated later"
                 );
-                held.insert(name, Instant::now());
+                held.hold(name, Instant::now());
             }
             Err(error) if error.is_about_the_item() => {
                 metrics.upload_failed(error.name());
@@ -173,7 +180,7 @@ pub(crate) async fn run(
                     error = error.named(),
                     "the cloud rejected this item; it stays in the outbox, and the upload is repeated later"
                 );
-                held.insert(name, Instant::now());
+                held.hold(name, Instant::now());
             }
             Err(error) => {
                 metrics.upload_failed(error.name());
@@ -195,19 +202,22 @@ async fn upload(outbox: &Arc<Outbox>, cloud: &Client, name: Name) -> Result<(), 
         put(cloud, paths::MANIFESTS, COSE, manifest).await?;
     }
     let path = if name.late.is_some() { paths::LATE_BUNDLES } else { paths::BUNDLES };
-    // The remaining requests, in reverse order. A request that is too large is replaced by its two
-    // halves.
+    // The remaining requests, in reverse order. A request that is rejected is replaced by its two
+    // halves, so that a rejected bundle does not hold back the bundles of other devices.
     let mut requests: Vec<&[Vec<u8>]> = requests(&bundles);
     requests.reverse();
+    let mut rejected = None;
     while let Some(request) = requests.pop() {
         match put(cloud, path, CBOR_SEQ, request.concat()).await {
-            Err(error) if error.is_too_much() && request.len() > 1 => {
+            Err(error) if error.is_about_the_item() && request.len() > 1 => {
                 let (first, second) = request.split_at(request.len() / 2);
                 requests.extend([second, first]);
             }
+            Err(error) if error.is_about_the_item() => rejected = rejected.or(Some(error)),
             sent => sent?,
         }
     }
+    rejected.map_or(Ok(()), Err)?;
     remove(outbox, name).await
 }
 

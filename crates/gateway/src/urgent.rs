@@ -114,16 +114,21 @@ impl UrgentQueue {
         }
     }
 
-    /// Returns the oldest events whose number `skip` does not contain, at most `most`, with their
-    /// numbers.
-    pub(crate) fn oldest(
-        &self,
-        most: usize,
-        skip: impl Fn(u64) -> bool,
-    ) -> Vec<(u64, Arc<Waiting>)> {
-        let state = self.lock();
-        let waiting = state.waiting.iter().filter(|(number, _)| !skip(**number));
-        waiting.take(most).map(|(number, waiting)| (*number, Arc::clone(waiting))).collect()
+    /// Returns the oldest events from a number on, with their numbers: at most `most`, and no more
+    /// after the first ones that together have at least `bytes` bytes.
+    pub(crate) fn from(&self, number: u64, most: usize, bytes: usize) -> Vec<(u64, Arc<Waiting>)> {
+        let (state, mut before) = (self.lock(), 0);
+        let waiting = state.waiting.range(number..).take(most).take_while(|(_, waiting)| {
+            let has_room = before < bytes;
+            before += waiting.bytes();
+            has_room
+        });
+        waiting.map(|(number, waiting)| (*number, Arc::clone(waiting))).collect()
+    }
+
+    /// Returns an event that waits.
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<Waiting>> {
+        self.lock().waiting.get(&number).cloned()
     }
 
     /// Returns the number of events that wait.
@@ -200,7 +205,7 @@ mod tests {
         assert_eq!(queue.len(), 1, "the same event once");
         assert!(queue.has_room(DEVICE, 10) && !queue.has_room(DEVICE, 11));
         assert!(queue.has_room(DeviceId([2; 8]), 1 << 16));
-        let [(number, _)] = &queue.oldest(9, |_| false)[..] else { unreachable!("one event") };
+        let [(number, _)] = &queue.from(0, 9, 1)[..] else { unreachable!("one event") };
         queue.remove(*number);
         assert!(queue.has_room(DEVICE, MOST_BYTES_OF_A_DEVICE) && queue.len() == 0);
     }

@@ -444,7 +444,8 @@ async fn refusal(answer: Response) -> NetError {
     match (name, text("detail").or_else(|| text("title"))) {
         (Some(name), detail) => {
             let detail = one_line(detail.unwrap_or("the cloud gave no detail"));
-            NetError::Refused { url, status, name: name.to_owned(), detail }
+            let device = text("device").and_then(moteseal_api::parse_device);
+            NetError::Refused { url, status, name: name.to_owned(), detail, device }
         }
         (None, _) if status == 401 => NetError::Refused {
             url,
@@ -453,6 +454,7 @@ async fn refusal(answer: Response) -> NetError {
             detail:
                 "the cloud requires a token or a user; pass the token or the password in a file"
                     .to_owned(),
+            device: None,
         },
         (None, _) => {
             let cause = format!("the response has status {status} and no known problem document");

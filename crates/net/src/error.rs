@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
+use moteseal_core::record::DeviceId;
 
 /// Why a request to a cloud failed.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +81,8 @@ pub enum NetError {
         name: String,
         /// What happened and what to do.
         detail: String,
+        /// The device whose data the problem concerns, if the problem names one.
+        device: Option<DeviceId>,
     },
     /// The service at the address does not follow the contract of a Moteseal cloud.
     #[error("{url}: {cause}; check that this is the address of a Moteseal cloud")]

@@ -36,9 +36,11 @@ use crate::coordinator::{Ended, FrameEffect, GroupCoordinator, Refused};
 use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
-use crate::urgent::{UrgentQueue, UrgentRate, Waiting};
+use crate::urgent::{StoredEvents, UrgentQueue, UrgentRate, Waiting};
 
 mod urgent;
+
+pub use urgent::EventEffect;
 
 /// A commit is due when this many bytes of frames are waiting. With more bytes, a sync would take
 /// longer, and frames that arrive during the sync would wait longer.
@@ -196,6 +198,8 @@ pub struct Station {
     /// The urgent events that are durable and not uploaded yet.
     urgent: Arc<UrgentQueue>,
     urgent_rate: UrgentRate,
+    /// The newest urgent events of each device that are durable, also if they are uploaded.
+    known_events: StoredEvents,
     /// The urgent events that become durable with the next commit.
     new_events: Vec<Waiting>,
     /// The urgent events that the next commit acknowledges.
@@ -258,6 +262,7 @@ impl Station {
             stale: false,
             urgent: Arc::default(),
             urgent_rate: UrgentRate::default(),
+            known_events: StoredEvents::default(),
             new_events: Vec::new(),
             stored_events: Vec::new(),
             refused_events: BTreeMap::new(),

@@ -4,7 +4,7 @@
 //! The journal of the station has the same events, so a restart rebuilds this queue. The queue is
 //! bounded in total and for each device. What does not fit is refused, and its device keeps it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,9 @@ const MOST_OF_A_DEVICE: usize = 256;
 const BURST: u32 = 60;
 /// The interval after which a device may send one more urgent event.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The number of stored events of each device whose repetitions are recognised. A device keeps at
+/// most this many events until they are stored.
+const REMEMBERED: usize = 64;
 /// The journal is rewritten when the events in it that are uploaded have this many bytes.
 const STALE_BYTES: usize = 1 << 20;
 
@@ -148,8 +151,34 @@ impl UrgentQueue {
     }
 }
 
+/// The newest events of each device that are stored, also if they are uploaded. A device repeats an
+/// event whose acknowledgement was lost, and others can repeat its frames.
+#[derive(Debug, Default)]
+pub(crate) struct StoredEvents {
+    devices: HashMap<DeviceId, VecDeque<Digest>>,
+}
+
+impl StoredEvents {
+    /// Adds an event of a device of the roster.
+    pub(crate) fn add(&mut self, device: DeviceId, digest: Digest) {
+        let of_device = self.devices.entry(device).or_default();
+        if of_device.contains(&digest) {
+            return;
+        }
+        if of_device.len() >= REMEMBERED {
+            of_device.pop_front();
+        }
+        of_device.push_back(digest);
+    }
+
+    /// Returns whether an event of a device is one of them.
+    pub(crate) fn contains(&self, device: DeviceId, digest: &Digest) -> bool {
+        self.devices.get(&device).is_some_and(|of_device| of_device.contains(digest))
+    }
+}
+
 /// Limits how many urgent events each device may send: some at once, and then one in each interval.
-/// An event that repeats one that waits does not count.
+/// An event that repeats one that is stored does not count.
 #[derive(Debug, Default)]
 pub(crate) struct UrgentRate {
     /// For each device: how many events it may send, as of a time.

@@ -1,8 +1,10 @@
 //! Urgent events with faults and dishonest devices: a device and the station of a gateway in one
 //! process, without a link.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use moteseal_cloud::{Cloud, Config};
 use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;
 use moteseal_core::link::{FrameError, MAX_FRAME};
@@ -12,11 +14,14 @@ use moteseal_core::schema::Schema;
 use moteseal_core::signature::{SecretKey, Signer as _};
 use moteseal_device::DurableMote;
 use moteseal_device::durable::{MOST_PENDING, UrgentOutcome, UrgentRefused};
-use moteseal_gateway::Station;
+use moteseal_gateway::{Gateway, Settings, Station};
+use moteseal_net::in_memory::{Faults, Network};
+use moteseal_net::{Client, Credential, Options, Token};
 use moteseal_seal::UrgentEvent;
 use moteseal_seal::wire::{
     Acknowledgement, EventAnswer, EventFrame, MAX_EVENT_ANSWER, Refusal, Uplink,
 };
+use moteseal_store::{EpochStore, RedbStore, UrgentLimits};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::NextRoster;
 
@@ -136,12 +141,15 @@ fn a_device_repeats_an_event_across_restarts_until_it_is_stored() {
     drop(device);
     let device = mote(&roster, 0, folder.path(), 8);
     assert!(!device.has_urgent());
-    // The gateway answers an event that it has in the same way, also after a restart.
+    // The gateway answers an event that it has in the same way, also after a restart, and the device
+    // loses nothing of what it may send: others can repeat its frames.
     drop(station);
     let mut station = group::station(&roster, folder.path(), BOUND);
     let bytes = station.bytes();
-    station.receive_event(&first[0], EPOCH, Instant::now()).unwrap();
-    assert_eq!(station.commit().unwrap().events.len(), 1);
+    for _ in 0..2 * BURST {
+        assert!(!station.receive_event(&first[0], EPOCH, Instant::now()).unwrap().is_new);
+    }
+    assert!(!station.commit().unwrap().events.is_empty());
     assert_eq!(station.bytes(), bytes, "it is stored once");
 }
 
@@ -241,8 +249,55 @@ fn a_device_that_floods_is_refused_and_others_are_not_affected() {
     station.receive_event(&own(1, 0), EPOCH, start).unwrap();
     let refused = station.receive_event(&own(0, 299), EPOCH, start).unwrap_err();
     assert_eq!((refused.name(), refused.is_final()), ("TooManyUrgent", false));
-    let later = start + std::time::Duration::from_secs(1);
+    let later = start + Duration::from_secs(1);
     station.receive_event(&own(0, 299), EPOCH, later).unwrap();
+}
+
+/// The credential of the gateway permits uploads of one of its devices. The event of the other one
+/// waits, also if the cloud has stored events of the first one since, and holds back no other event.
+/// An event that is uploaded is recognised when its frame is repeated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_the_cloud_rejects_holds_back_no_other_event() {
+    let (roster, folder) = (group::roster(2, 100, 60_000), tempfile::tempdir().unwrap());
+    let mut station = station(&roster, folder.path(), BOUND);
+    let schema = schema(&mote(&roster, 0, folder.path(), 8));
+    let own =
+        |device: u8, seq| frame(&roster, (device, device), &secret(device), (FIRST, seq), &schema);
+    for (device, seq) in [(1, 0), (0, 0), (1, 1), (0, 1)] {
+        station.receive_event(&own(device, seq), EPOCH, Instant::now()).unwrap();
+    }
+    let _ = station.commit().unwrap();
+
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, format!("write device={} secret-token\n", device_id(&roster, 0)))
+        .unwrap();
+    let credential = folder.path().join("token");
+    std::fs::write(&credential, "secret-token\n").unwrap();
+    let store =
+        RedbStore::open(&folder.path().join("epochs.redb"), moteseal_store::Options::default());
+    let store = Arc::new(store.unwrap());
+    let config = Config { tokens: Some(tokens), ..Config::new(roster.clone()) };
+    let cloud = Cloud::bind(config, Arc::clone(&store) as Arc<dyn EpochStore>).await.unwrap();
+    let credential = Some(Credential::Token(Token::read(&credential).unwrap()));
+    let options = Options { credential, ..Options::default() };
+    let client = Client::new(&cloud.url(), &options).unwrap();
+    tokio::spawn(cloud.run(std::future::pending()));
+    let settings = Settings { first_pause: Duration::from_millis(20), ..Settings::default() };
+    let gateway = Gateway::bind(station, settings, Some(client)).await.unwrap();
+    let stored = || {
+        let limits = UrgentLimits { read: 100, events: 100, bytes: 1 << 20 };
+        let page = store.urgent(None, limits, &|_, _| true).unwrap();
+        page.events.iter().map(|(key, _)| key.device).collect::<Vec<_>>()
+    };
+    let all_stored = async {
+        let start = Instant::now();
+        while stored().len() < 2 {
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?}", stored());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    gateway.run(Network::new(1, Faults::default()).parent(), all_stored).await.unwrap();
+    assert_eq!(stored(), [device_id(&roster, 0); 2]);
 }
 
 /// A device keeps a bounded number of events. It refuses another urgent reading, and does not record

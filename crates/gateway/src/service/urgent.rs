@@ -7,15 +7,18 @@ use moteseal_net::Up;
 use tracing::{debug, info, warn};
 
 use super::Keeper;
+use crate::station::EventEffect;
 
 impl Keeper {
     /// Receives a frame with an urgent event.
     pub(super) fn receive_event(&mut self, up: &Up) {
         let now = self.time.checked_against();
         match self.station.receive_event(&up.frame, now, Instant::now()) {
-            Ok((device, digest)) => {
+            Ok(EventEffect { device, digest, is_new }) => {
                 self.shared.metrics.urgent_received.increment(1);
-                info!(%device, %digest, "received an urgent event");
+                if is_new {
+                    info!(%device, %digest, "received an urgent event");
+                }
             }
             Err(refused) => {
                 self.shared.metrics.refused(refused.name());

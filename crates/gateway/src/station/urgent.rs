@@ -14,6 +14,17 @@ use crate::coordinator::EventRefused;
 use crate::ledger::Entry;
 use crate::urgent::{UrgentQueue, Waiting};
 
+/// What the frame of an urgent event changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventEffect {
+    /// The device that sent the frame.
+    pub device: DeviceId,
+    /// The digest of the event.
+    pub digest: Digest,
+    /// Whether the station did not have the event yet.
+    pub is_new: bool,
+}
+
 impl Station {
     /// Returns the events that wait to be uploaded.
     pub(crate) fn urgent(&self) -> Arc<UrgentQueue> {
@@ -31,13 +42,17 @@ impl Station {
         frame: &[u8],
         now: EpochNumber,
         at: Instant,
-    ) -> Result<(DeviceId, Digest), EventRefused> {
+    ) -> Result<EventEffect, EventRefused> {
         let claimed = self.coordinator.open_event(frame)?;
         let (device, digest) = (claimed.device, claimed.digest);
-        // The device repeats an event that is stored or being stored.
-        if self.urgent.contains(&digest) || self.new_events.iter().any(|new| new.digest == digest) {
+        // The device, or somebody who has copied the frame, repeats an event that is stored or being
+        // stored. This must not use up what the device may send.
+        if self.known_events.contains(device, &digest)
+            || self.urgent.contains(&digest)
+            || self.new_events.iter().any(|new| new.digest == digest)
+        {
             self.stored_events.push((device, digest));
-            return Ok((device, digest));
+            return Ok(EventEffect { device, digest, is_new: false });
         }
         let (schema, event) = (claimed.frame.schema, claimed.frame.event);
         let entry = Entry::Urgent { schema, event }.encode();
@@ -69,7 +84,7 @@ impl Station {
             self.new_events.push(Waiting { device, digest, schema, event });
             self.stored_events.push((device, digest));
         }
-        Ok((device, digest))
+        Ok(EventEffect { device, digest, is_new: true })
     }
 
     /// Queues the event of a journal record, which was verified before it was written.
@@ -80,6 +95,7 @@ impl Station {
             return;
         };
         self.quota.add(device, size);
+        self.known_events.add(device, digest);
         let (schema, event) = (schema.to_vec(), event.to_vec());
         self.urgent.add(Waiting { device, digest, schema, event });
     }
@@ -87,7 +103,10 @@ impl Station {
     /// Queues the events that have become durable for the upload. Returns the frames that answer
     /// devices.
     pub(super) fn event_answers(&mut self) -> Vec<(DeviceId, Vec<u8>)> {
-        self.new_events.drain(..).for_each(|new| self.urgent.add(new));
+        for new in self.new_events.drain(..) {
+            self.known_events.add(new.device, new.digest);
+            self.urgent.add(new);
+        }
         let mut answers = Vec::new();
         for (device, digest) in std::mem::take(&mut self.stored_events) {
             let answer = self.coordinator.event_answer(device, &EventAnswer::Stored { digest });

@@ -8,7 +8,7 @@ use moteseal_api::NamedError as _;
 use moteseal_client::PinnedSeals;
 use moteseal_client::output::{AtomicFile, Format, UrgentText};
 use moteseal_client::reading::{
-    Credentials, Events, GetError, NewEvents, Source, Unverified, check,
+    Credentials, Events, Expected, GetError, NewEvents, Source, Unverified, check,
 };
 use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
@@ -54,8 +54,8 @@ pub(crate) struct Arguments {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// For coaps: the name of the device, whose link secret the client has
-    #[arg(long, value_name = "NAME", requires = "link_secret")]
+    /// The name of the device: a reading of another one is rejected
+    #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// For coaps: the device's link secret
     #[arg(long, value_name = "FILE", requires = "device")]
@@ -76,7 +76,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = if is_json() { Format::JsonLines } else { Format::Table };
     let text = UrgentText::new(format, &roster).map_err(client_error::output)?;
     let events = Events::new(&roster);
-    let mut output = Output { arguments, roster: &roster, pinned, events, text };
+    let device = arguments.device.as_deref();
+    let device = device.map(|name| files::device(&roster, &arguments.roster, name)).transpose()?;
+    let expected = Expected { device, value: None };
+    let mut output = Output { arguments, roster: &roster, expected, pinned, events, text };
     if let Some(file) = &arguments.file {
         let response = Unverified::of_file(files::read(file)?.to_vec());
         return output.take(&response).map_err(|failure| failure.about(file));
@@ -89,6 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     let credentials = arguments.credentials(&roster, &address)?;
+    output.expected = Expected::of(&address, device);
     runtime()?.block_on(async {
         let source = Source::new(address, credentials).await;
         let mut source = source.map_err(|error| failed(&error))?;
@@ -108,8 +112,8 @@ impl Arguments {
     fn credentials(&self, roster: &Roster, address: &Address) -> Result<Credentials, Failure> {
         let url = address.url();
         match (&self.device, &self.link_secret) {
-            (Some(_), Some(_)) if !address.is_secure => Err(Failure::usage(format_args!(
-                "{url} has no DTLS; leave --device and --link-secret out, or give a coaps address"
+            (_, Some(_)) if !address.is_secure => Err(Failure::usage(format_args!(
+                "{url} has no DTLS; leave --link-secret out, or give a coaps address"
             ))),
             (Some(name), Some(path)) => {
                 let device = files::device(roster, &self.roster, name)?;
@@ -128,6 +132,7 @@ impl Arguments {
 struct Output<'a> {
     arguments: &'a Arguments,
     roster: &'a Roster,
+    expected: Expected,
     pinned: Option<PinnedSeals>,
     events: Events<'a>,
     text: UrgentText<'a>,
@@ -141,6 +146,7 @@ impl Output<'_> {
         }
         let reading = check(response, self.roster, self.pinned.as_mut());
         let reading = reading.map_err(|error| failed(&error))?;
+        self.expected.check(&reading, self.roster).map_err(|error| failed(&error))?;
         self.save(response)?;
         if let Some(pinned) = &mut self.pinned {
             pinned.save_if_changed().map_err(client_error::output)?;
@@ -155,7 +161,7 @@ impl Output<'_> {
     /// Verifies and saves a response with urgent events, and prints those that are new.
     fn take_events(&mut self, response: &Unverified) -> Result<(), Failure> {
         let NewEvents { events, conflicts, void } =
-            self.events.check(response).map_err(|error| failed(&error))?;
+            self.events.check(response, &self.expected).map_err(|error| failed(&error))?;
         self.save(response)?;
         for event in &events {
             let text = self.text.event(event).map_err(client_error::output)?;

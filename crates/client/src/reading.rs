@@ -3,7 +3,8 @@
 //!
 //! [`check`] and [`Events`] verify bytes and do no I/O. [`Source`] gets them from a device. A signed reading
 //! proves that the device made it. It does not prove that there is no newer one, which only the
-//! epoch's seal shows. Pin the newest reading of each device, so that an earlier one is refused.
+//! epoch's seal shows. It does not prove that it is the one that was asked for: check this with
+//! [`Expected`]. Pin the newest reading of each device, so that an earlier one is refused.
 
 mod events;
 
@@ -14,6 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use moteseal_api::ErrorKind;
+use moteseal_core::record::DeviceId;
 use moteseal_net::LinkError;
 use moteseal_net::coap::config::Config;
 use moteseal_net::coap::socket::NoService;
@@ -27,7 +29,7 @@ use moteseal_net::dtls;
 use moteseal_net::mqtt::Backoff;
 use moteseal_verify::Roster;
 use moteseal_verify::reading::{MULTIPART, Reading, ReadingError};
-use moteseal_verify::urgent::UrgentStreamError;
+use moteseal_verify::urgent::{Urgent, UrgentStreamError};
 
 pub use events::{Events, NewEvents};
 
@@ -92,6 +94,14 @@ pub enum GetError {
     /// The response is not a stream of signed urgent events of the group.
     #[error("{0}")]
     Event(#[from] UrgentStreamError),
+    /// The response has an authentic reading, but not the one that was asked for.
+    #[error("the response has a reading of {found}, not of {expected}; somebody has replaced it")]
+    OtherReading {
+        /// Whose reading, or which values, the response has.
+        found: String,
+        /// What was asked for.
+        expected: String,
+    },
     /// The client has verified a newer reading of the device.
     #[error(transparent)]
     Older(#[from] OlderReading),
@@ -110,6 +120,7 @@ impl GetError {
             Self::NoReading { .. } => "NoReading",
             Self::Rejected(error) => error.name(),
             Self::Event(error) => error.name(),
+            Self::OtherReading { .. } => "OtherReading",
             Self::Older(error) => error.name(),
         }
     }
@@ -126,7 +137,7 @@ impl GetError {
             // The device has no reading yet, or cannot sign one at the moment.
             Self::NoReading { code, .. } if code.class() == 5 => ErrorKind::Unreachable,
             Self::NoReading { .. } => ErrorKind::Usage,
-            Self::Rejected(_) | Self::Event(_) => ErrorKind::Refused,
+            Self::Rejected(_) | Self::Event(_) | Self::OtherReading { .. } => ErrorKind::Refused,
             Self::Older(error) => error.kind(),
         }
     }
@@ -174,6 +185,62 @@ pub fn check(
         pinned.check_reading(roster, device, PinnedReading { index, epoch, seq })?;
     }
     Ok(reading)
+}
+
+/// Which reading a client has asked for. Without this check, a party between the client and the device
+/// could answer with another signed reading of the group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The device, if the client knows it.
+    pub device: Option<DeviceId>,
+    /// The name of the only value, for `/sensors/NAME`.
+    pub value: Option<String>,
+}
+
+impl Expected {
+    /// Returns what the response to a request for this address must have.
+    #[must_use]
+    pub fn of(address: &Address, device: Option<DeviceId>) -> Self {
+        let value = address.path().strip_prefix("/sensors/").map(str::to_owned);
+        Self { device, value }
+    }
+
+    /// Checks that a reading is the one that was asked for.
+    ///
+    /// # Errors
+    /// `OtherReading`.
+    pub fn check(&self, reading: &Reading, roster: &Roster) -> Result<(), GetError> {
+        self.check_device(reading.device, roster)?;
+        let mut values = reading.pack.values.iter().map(|value| &*value.name);
+        let Some(expected) = &self.value else { return Ok(()) };
+        if values.next() == Some(expected) && values.next().is_none() {
+            return Ok(());
+        }
+        let names: Vec<&str> = reading.pack.values.iter().map(|value| &*value.name).collect();
+        Err(GetError::OtherReading { found: names.join(", "), expected: expected.clone() })
+    }
+
+    fn check_device(&self, found: DeviceId, roster: &Roster) -> Result<(), GetError> {
+        let name = |device: DeviceId| {
+            let known = roster.device(device).map(|device| device.name.clone());
+            known.unwrap_or_else(|| device.to_string())
+        };
+        match self.device {
+            Some(expected) if expected != found => {
+                Err(GetError::OtherReading { found: name(found), expected: name(expected) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that urgent events are what was asked for.
+    fn check_events(&self, events: &[Urgent], roster: &Roster) -> Result<(), GetError> {
+        if let Some(expected) = &self.value {
+            let (found, expected) = ("urgent events".to_owned(), expected.clone());
+            return Err(GetError::OtherReading { found, expected });
+        }
+        events.iter().try_for_each(|event| self.check_device(event.device(), roster))
+    }
 }
 
 /// How a client authenticates itself and the device.

@@ -7,6 +7,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use moteseal_client::reading::{Expected, Unverified, check};
+
 use crate::scene::{Run, Scene};
 
 const USAGE: i32 = 2;
@@ -32,8 +34,8 @@ fn scene() -> Scene {
     scene.run(&["key", "new", "--out", "keys/gateway"]).done();
     let new = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "home"];
     let budget = ["--epoch", "1h", "--budget", "1000", "--coordinator", "keys/gateway.pub.pem"];
-    let device = ["--device", "dev1=keys/dev1.pub.pem", "--out", "budget.cbor"];
-    scene.run(&[&new[..], &budget, &device].concat()).done();
+    let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
+    scene.run(&[&new[..], &budget, &devices, &["--out", "budget.cbor"]].concat()).done();
     fs::rename(scene.path("budget.cbor"), scene.path("roster.cbor")).unwrap();
     scene.run(&["key", "link", "--out", "keys/link.key"]).done();
     let link = ["key", "link", "--group-secret", "keys/link.key", "--device", "dev1"];
@@ -133,6 +135,27 @@ fn a_client_reads_a_running_device_and_refuses_what_it_must() {
         let run = scene.with_roster(&["reading", "--file", "changed"]);
         let line = run.failed(REFUSED);
         assert!(line.contains("changed"), "{line}");
+    }
+
+    // A reading of another device, and another value than the one that was asked for.
+    until(&scene, &url, "-3.00", &["--device", "dev1"]);
+    until(&scene, &format!("{url}/temperature"), "-3.00", &["--device", "dev1", "--save", "one"]);
+    for other in [[&url[..], "--device", "dev2"], ["--file=second", "--device", "dev2"]] {
+        let line = scene.with_roster(&[&["reading"], &other[..]].concat());
+        let line = line.failed(REFUSED);
+        assert!(line.contains("OtherReading") && line.contains("of dev1, not of dev2"), "{line}");
+    }
+    let operator = fs::read(scene.path("keys/op.pub.pem")).unwrap();
+    let operator = moteseal_core::identity::decode_public_pem(&operator).unwrap();
+    let roster = fs::read(scene.path("roster.cbor")).unwrap();
+    let roster = moteseal_verify::Roster::open(&roster, &operator).unwrap();
+    for (file, value, is_expected) in
+        [("one", "temperature", true), ("one", "humidity", false), ("second", "temperature", false)]
+    {
+        let response = Unverified::of_file(fs::read(scene.path(file)).unwrap());
+        let found = check(&response, &roster, None).unwrap();
+        let expected = Expected { device: None, value: Some(value.to_owned()) };
+        assert_eq!(expected.check(&found, &roster).is_ok(), is_expected, "{file} {value}");
     }
 
     let unsigned = scene.with_roster(&["reading", &format!("{url}?sig=none")]);

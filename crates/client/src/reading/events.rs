@@ -4,7 +4,7 @@ use moteseal_net::coap::Format;
 use moteseal_verify::Roster;
 use moteseal_verify::urgent::{self, Urgent, UrgentStream};
 
-use super::{GetError, Unverified};
+use super::{Expected, GetError, Unverified};
 use crate::urgent::{ReadingPlace, Seen};
 
 /// The maximum number of events in a response.
@@ -36,13 +36,18 @@ impl<'a> Events<'a> {
         Self { roster, seen: Seen::default() }
     }
 
-    /// Verifies each event of a response.
+    /// Verifies each event of a response, and that it is of the device that was asked for.
     ///
     /// # Errors
-    /// `Event`. Nothing of a response that is rejected is returned.
-    pub fn check(&mut self, response: &Unverified) -> Result<NewEvents, GetError> {
+    /// `Event` or `OtherReading`. Nothing of a response that is rejected is returned.
+    pub fn check(
+        &mut self,
+        response: &Unverified,
+        expected: &Expected,
+    ) -> Result<NewEvents, GetError> {
         let read = urgent::read(&response.bytes, self.roster, (MOST_EVENTS, true), &mut || ());
         let UrgentStream { mut events, void } = read?;
+        expected.check_events(&events, self.roster)?;
         let conflicts = self.seen.retain_new(&mut events);
         Ok(NewEvents { events, conflicts, void })
     }

@@ -199,7 +199,7 @@ async fn a_client_observes_each_urgent_event_once_and_reports_conflicts() {
     let mut events = Events::new(&roster);
     let response = source.next().await.unwrap();
     assert!(response.has_events());
-    assert!(events.check(&response).unwrap().events.is_empty(), "there is no event yet");
+    assert!(events.check(&response, &Expected::default()).unwrap().events.is_empty(), "there is no event yet");
     let mut all = Vec::new();
     // Two events of one notification, then one that is signed for the place of an earlier one.
     for (new, conflicts) in [(vec![(4, 1), (5, 2)], 0), (vec![(6, 3)], 0), (vec![(5, 9)], 1)] {
@@ -207,14 +207,14 @@ async fn a_client_observes_each_urgent_event_once_and_reports_conflicts() {
         served.publisher.events(all.clone());
         let response = source.next().await.unwrap();
         assert_eq!(Unverified::of_file(response.bytes.clone()), response);
-        let found = events.check(&response).unwrap();
+        let found = events.check(&response, &Expected::default()).unwrap();
         let seqs: Vec<u64> = found.events.iter().map(|event| event.seq().0).collect();
         assert_eq!(seqs, new.iter().map(|(seq, _)| *seq).collect::<Vec<_>>());
         assert_eq!(found.conflicts.len(), conflicts);
     }
     all.push(signed(2, 7, 0));
     served.publisher.events(all);
-    let error = events.check(&source.next().await.unwrap()).unwrap_err();
+    let error = events.check(&source.next().await.unwrap(), &Expected::default()).unwrap_err();
     assert_eq!((error.name(), error.kind()), ("NotAuthentic", ErrorKind::Refused));
 }
 

@@ -69,6 +69,12 @@ impl Address {
         is_name.then_some(name)
     }
 
+    /// Returns the path of the resource, without percent-encoding.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Returns whether the address names a server and no resource.
     #[must_use]
     pub fn is_server(&self) -> bool {

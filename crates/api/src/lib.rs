@@ -53,6 +53,16 @@ pub const RUN_PARTS: usize = 64;
 /// A cloud ends a run once the parts in the run have this many bytes or more.
 pub const RUN_BYTES: usize = 16 << 20;
 
+/// Parses an id of sixteen lower-case hexadecimal digits, in the only form in which programs write
+/// it. Returns `None` for any other text.
+#[must_use]
+pub fn parse_id(text: &[u8]) -> Option<[u8; 8]> {
+    let mut id = [0; 8];
+    let is_lower = !text.iter().any(u8::is_ascii_uppercase);
+    hex::decode_to_slice(text, &mut id).ok().filter(|()| is_lower)?;
+    Some(id)
+}
+
 /// Parses a device id of sixteen hexadecimal digits. Returns `None` for any other text.
 #[must_use]
 pub fn parse_device(text: &str) -> Option<moteseal_core::DeviceId> {

@@ -140,25 +140,17 @@ impl Listen<'_> {
                 urls.push(format!("coap://{bound}"));
             }
             if let Some(address) = self.coaps {
-                let (is_member, secret) = (parent.membership(), Zeroizing::new(**secret));
-                let config = dtls::ServerConfig::new().with_psk(move |device| {
-                    let secret = LinkKey::secret_of(&secret, group, DeviceId(*device));
-                    let key = LinkKey::dtls_psk(&secret);
-                    is_member(device).then_some(key)
-                });
+                let secret = Zeroizing::new(**secret);
+                let config =
+                    with_keys(dtls::ServerConfig::new(), (group, secret), parent.membership());
                 let config = match self.certificates {
                     Some(files) => {
                         config.with_certificates(files.load(folder).map_err(in_key("coaps"))?)
                     }
                     None => config,
                 };
-                let server = dtls::Server::new(config, dtls::Limits::default(), Instant::now());
-                let server = server.map_err(|error| {
-                    Failure::named(error.kind().into(), moteseal_api::NamedError::named(&error))
-                })?;
-                let bound = parent
-                    .listen(address, Security::Server(Box::new(server)))
-                    .map_err(in_key("listen_coaps"))?;
+                let bound =
+                    parent.listen(address, serving(config)?).map_err(in_key("listen_coaps"))?;
                 urls.push(format!("coaps://{bound}"));
             }
         }
@@ -166,14 +158,41 @@ impl Listen<'_> {
     }
 }
 
+/// Accepts the members of a group with keys that are derived from the group's link secret.
+pub(crate) fn with_keys(
+    config: dtls::ServerConfig,
+    (group, secret): (GroupId, Zeroizing<[u8; 32]>),
+    is_member: impl Fn(&[u8; 8]) -> bool + Send + Sync + 'static,
+) -> dtls::ServerConfig {
+    config.with_psk(move |device| {
+        let key = LinkKey::dtls_psk(&LinkKey::secret_of(&secret, group, DeviceId(*device)));
+        is_member(device).then_some(key)
+    })
+}
+
+/// Returns the protection of a socket that serves clients over DTLS.
+pub(crate) fn serving(config: dtls::ServerConfig) -> Result<Security, Failure> {
+    let server = dtls::Server::new(config, dtls::Limits::default(), Instant::now())?;
+    Ok(Security::Server(Box::new(server)))
+}
+
+/// Reads a certificate, its key, and the certificates of an authority.
+pub(crate) fn certificates(
+    certificate: &Path,
+    key: &Path,
+    authority: &Path,
+) -> Result<dtls::Certificates, LinkError> {
+    let authority = dtls::Authority::load(authority, SystemTime::now)?;
+    dtls::Certificates::load(certificate, key, authority)
+}
+
 impl Certificates {
     /// Reads the files, whose paths are relative to `folder`.
     pub(crate) fn load(&self, folder: &Path) -> Result<dtls::Certificates, LinkError> {
-        let authority = dtls::Authority::load(&folder.join(&self.ca), SystemTime::now)?;
-        dtls::Certificates::load(
+        certificates(
             &folder.join(&self.certificate),
             &folder.join(&self.certificate_key),
-            authority,
+            &folder.join(&self.ca),
         )
     }
 }

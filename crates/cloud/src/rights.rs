@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use moteseal_api::parse_id;
 use moteseal_core::record::{DeviceId, GroupId};
 
 /// The scope that a request needs.
@@ -77,9 +78,12 @@ impl Binding {
         let mut binding = Self::Any;
         for word in words {
             match (word.split_once('=')?, &mut binding) {
-                (("group", group), Self::Any) => binding = Self::Group(GroupId(id(group)?)),
+                (("group", group), Self::Any) => {
+                    binding = Self::Group(GroupId(parse_id(group.as_bytes())?));
+                }
                 (("device", devices), Self::Any | Self::Devices(_)) => {
-                    let more = devices.split(',').map(|device| id(device).map(DeviceId));
+                    let more =
+                        devices.split(',').map(|device| parse_id(device.as_bytes()).map(DeviceId));
                     let more: BTreeSet<DeviceId> = more.collect::<Option<_>>()?;
                     match &mut binding {
                         Self::Devices(devices) => devices.extend(more),
@@ -105,16 +109,6 @@ impl fmt::Display for Binding {
             }
         }
     }
-}
-
-/// Parses an id of sixteen lower-case hexadecimal digits. Each id has only this form.
-#[must_use]
-pub fn id(text: &str) -> Option<[u8; 8]> {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if text.len() != 16 || !text.bytes().all(is_digit) {
-        return None;
-    }
-    u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)
 }
 
 /// What a credential permits.

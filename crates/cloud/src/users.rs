@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moteseal_api::ErrorKind;
+use moteseal_api::{ErrorKind, parse_id};
 use moteseal_core::Digest;
 use moteseal_service::ClientKey;
 use zeroize::Zeroizing;
@@ -386,7 +386,7 @@ fn parse_key(text: &str) -> Option<ClientKey> {
         return None;
     }
     for (bytes, digits) in key.chunks_mut(8).zip(halves) {
-        bytes.copy_from_slice(&crate::rights::id(std::str::from_utf8(digits).ok()?)?);
+        bytes.copy_from_slice(&parse_id(digits)?);
     }
     Some(ClientKey(key))
 }

@@ -155,9 +155,7 @@ fn name(device: [u8; 8]) -> String {
 /// Returns the device that the last level of a topic or of a path names. Only the form that [`name`] returns is
 /// accepted, so that each device has only one name.
 pub(crate) fn named(part: &[u8]) -> Option<[u8; 8]> {
-    let text = std::str::from_utf8(part).ok().filter(|text| text.len() == 16)?;
-    let device = u64::from_str_radix(text, 16).ok()?.to_be_bytes();
-    (name(device) == text).then_some(device)
+    moteseal_api::parse_id(part)
 }
 
 /// Parses and checks the address. Does not contact the broker.

@@ -1,12 +1,8 @@
 //! How `moteseal cloud run` listens for CoAP.
 
-use std::time::{Instant, SystemTime};
-
 use moteseal_cloud::coap::Listen;
-use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
-use moteseal_net::coap::Security;
 use moteseal_net::dtls;
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
@@ -14,6 +10,7 @@ use zeroize::Zeroizing;
 use super::Run;
 use crate::failure::Failure;
 use crate::files;
+use crate::links;
 use crate::roster_watch::RosterWatch;
 
 /// Returns where the cloud listens for CoAP. Nothing is opened yet.
@@ -34,22 +31,17 @@ pub(super) fn listen(
     if let Some(path) = &arguments.link_secret {
         let secret: Zeroizing<[u8; 32]> = files::link_secret(path, roster, None)?.into_bytes();
         let (group, rosters) = (roster.group(), roster_watch.rosters());
-        config = config.with_psk(move |device| {
-            let device = DeviceId(*device);
-            let key = LinkKey::dtls_psk(&LinkKey::secret_of(&secret, group, device));
-            rosters.borrow().name(device).is_some().then_some(key)
-        });
+        let is_member = move |device: &[u8; 8]| rosters.borrow().name(DeviceId(*device)).is_some();
+        config = links::with_keys(config, (group, secret), is_member);
     }
     if let Some((certificate, key)) = certificate {
         // Without an authority for clients, none is asked for a certificate.
         let ca = arguments.tls_client_ca.as_ref();
-        let authority = dtls::Authority::load(ca.unwrap_or(certificate), SystemTime::now)?;
-        let certificates = dtls::Certificates::load(certificate, key, authority)?;
+        let certificates = links::certificates(certificate, key, ca.unwrap_or(certificate))?;
         config = config.with_certificates(certificates);
         if ca.is_none() {
             config = config.accept_anonymous();
         }
     }
-    let server = dtls::Server::new(config, dtls::Limits::default(), Instant::now())?;
-    Ok(Listen { coap, coaps: Some((address, Security::Server(Box::new(server)))) })
+    Ok(Listen { coap, coaps: Some((address, links::serving(config)?)) })
 }

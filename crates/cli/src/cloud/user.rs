@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
+use moteseal_api::parse_id;
 use moteseal_cloud::password::{Password, PasswordHash};
-use moteseal_cloud::rights::{Binding, Rights, Scopes, id};
+use moteseal_cloud::rights::{Binding, Rights, Scopes};
 use moteseal_cloud::users::{User, Users};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
@@ -144,7 +145,7 @@ fn binding(arguments: &Add) -> Result<Binding, Failure> {
     let roster = arguments.roster.as_deref().zip(arguments.operator.as_deref());
     let roster = roster.map(|(roster, operator)| files::roster(roster, operator)).transpose()?;
     if let Some(group) = &arguments.group {
-        return match (id(group), &roster) {
+        return match (parse_id(group.as_bytes()), &roster) {
             (Some(id), _) => Ok(Binding::Group(GroupId(id))),
             (None, Some(roster)) if roster.group_name() == group => {
                 Ok(Binding::Group(roster.group()))
@@ -162,7 +163,7 @@ fn binding(arguments: &Add) -> Result<Binding, Failure> {
     if arguments.device.is_empty() {
         return Ok(Binding::Any);
     }
-    let device = |name: &String| match (id(name), &roster, &arguments.roster) {
+    let device = |name: &String| match (parse_id(name.as_bytes()), &roster, &arguments.roster) {
         (_, Some(roster), Some(path)) if roster.id(name).is_some() => {
             files::device(roster, path, name)
         }

@@ -1,8 +1,10 @@
 //! The cloud over CoAP: the paths of the HTTP contract, and the short paths `/bundles` and `/events`.
 //! A request is passed to the same routes as a request over HTTP, so that the same limits, checks and
 //! metrics apply. A device whose session proved its identity may upload its own seals and events, and
-//! nothing else; other clients have the rights of HTTP clients without a credential.
+//! nothing else. A client certificate has the rights of its user. Other clients have the rights of HTTP
+//! clients without a credential.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,10 +17,10 @@ use http_body_util::{BodyExt as _, Limited};
 use moteseal_api::{CBOR_SEQ, COSE, ErrorKind, JSON, paths};
 use moteseal_core::record::DeviceId;
 use moteseal_net::coap::{
-    Code, Config, ExchangeId, Format, Handle, Limits, Owner, Request, Response, Security, Service,
-    Socket, refused_by,
+    Code, Config, ExchangeId, Format, Handle, Limits, Owner, Peer as CoapPeer, Proven, Request,
+    Response, Security, Service, Socket, refused_by,
 };
-use moteseal_service::{Peer, Pool};
+use moteseal_service::{ClientKey, Peer, Pool};
 use tower::ServiceExt as _;
 
 use crate::state::Shared;
@@ -128,7 +130,7 @@ impl Listen {
             let socket = Socket::listen(address, security, config, |handle| {
                 let (room, responses) = (Arc::clone(&room), Arc::clone(&responses));
                 let (router, handle, busy) = (router.clone(), handle.clone(), Arc::clone(&busy));
-                Box::new(Requests { router, handle, room, responses, busy })
+                Box::new(Requests { router, handle, keys: HashMap::new(), room, responses, busy })
             });
             let socket = socket.map_err(|error| CoapError { address, error })?;
             urls.push(format!("{scheme}://{}", socket.handle().address()));
@@ -152,6 +154,8 @@ fn http_path(path: &str) -> Option<&str> {
 struct Requests {
     router: Router,
     handle: Handle,
+    /// The keys of the certificates of clients, for each DTLS session that has one.
+    keys: HashMap<CoapPeer, ClientKey>,
     /// Room for the requests in progress, in KiB.
     room: Arc<Pool>,
     /// Room for the responses that are prepared, in KiB.
@@ -190,9 +194,12 @@ impl Service for Requests {
             let busy = Response::error(Code::SERVICE_UNAVAILABLE, text);
             return Some(Response { max_age: Some(1), ..busy });
         };
-        let Some(http) = to_http(path, method, id, owner, &request) else {
+        let Some(mut http) = to_http(path, method, id, owner, &request) else {
             return Some(Response::new(Code::BAD_OPTION));
         };
+        if let Some(key) = self.keys.get(&id.peer) {
+            http.extensions_mut().insert(*key);
+        }
         let (router, handle) = (self.router.clone(), self.handle.clone());
         let responses = Arc::clone(&self.responses);
         tokio::spawn(async move {
@@ -203,6 +210,14 @@ impl Service for Requests {
             drop(room);
         });
         None
+    }
+
+    fn opened(&mut self, peer: CoapPeer, proven: Proven) {
+        self.keys.extend(proven.key.map(|key| (peer, ClientKey(key))));
+    }
+
+    fn closed(&mut self, peer: CoapPeer) {
+        self.keys.remove(&peer);
     }
 }
 

@@ -17,7 +17,7 @@ pub mod socket;
 mod transfer;
 
 pub use address::Address;
-pub use config::{Config, Limits, Owner, Peer, Transmission};
+pub use config::{Config, Limits, Owner, Peer, Proven, Transmission};
 pub use endpoint::{Counters, Endpoint, Event, Output};
 pub use exchange::{ExchangeId, Request, RequestError, RequestId, Response};
 #[cfg(feature = "tls")]

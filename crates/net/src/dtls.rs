@@ -60,6 +60,9 @@ pub enum Identity {
         device: Option<[u8; 8]>,
         /// The SHA-256 of the certificate.
         fingerprint: [u8; 32],
+        /// The SHA-256 of the certificate's public key (`SubjectPublicKeyInfo`), which stays the same
+        /// if the certificate is renewed for the same key.
+        key: [u8; 32],
     },
     /// The peer proved no identity: a client of a server that asks for no certificate.
     Anonymous,
@@ -72,6 +75,15 @@ impl Identity {
         match self {
             Self::Device(device) | Self::Certificate { device: Some(device), .. } => Some(*device),
             Self::Certificate { device: None, .. } | Self::Anonymous => None,
+        }
+    }
+
+    /// Returns the digest of the public key of the peer's certificate.
+    #[must_use]
+    pub const fn key(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Certificate { key, .. } => Some(*key),
+            Self::Device(_) | Self::Anonymous => None,
         }
     }
 }

@@ -157,6 +157,31 @@ fn bundles_are_pushed_over_coap_and_a_device_pushes_only_its_own() {
     assert!(push(plain, &["--token", "token"]).failed(2).contains("tokens and passwords"));
 }
 
+/// A user whose client certificate the cloud knows has the same rights over DTLS as over TLS. Another
+/// certificate of the same authority has none.
+#[test]
+fn a_client_certificate_has_the_rights_of_its_user_over_coap() {
+    let scene = crate::http_grades::scene();
+    let bound = ["cloud", "user", "add", "uploader", "--scope", "write", "--device", "dev1"];
+    let of_key = ["--certificate", "client.pem", "--users", "users"];
+    scene.with_roster(&[&bound[..], &of_key].concat()).done();
+    let run = ["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"];
+    let secure = ["--listen-coaps", "127.0.0.1:0", "--tls-cert", "server.pem"];
+    let users = ["--tls-key", "server.key", "--tls-client-ca", "ca.pem", "--users", "users"];
+    let cloud = Service::start(&scene, &[&run[..], &ROSTER, &secure, &users].concat(), 2);
+    let push = |bundle: &str| {
+        let push = ["push", bundle, "--to", cloud.url("coaps"), "--ca", "ca.pem"];
+        let certificate = ["--client-cert", "client.pem", "--client-key", "client.key"];
+        scene.run(&[&push[..], &certificate].concat())
+    };
+    push("bundles/dev1-0000000000.mseal").done();
+    let refused = push("bundles/dev2-0000000000.mseal");
+    assert!(refused.failed(2).contains("Forbidden"), "{refused:?}");
+    scene.run(&["cloud", "user", "revoke", "uploader", "--users", "users"]).done();
+    let revoked = push("bundles/dev1-0000000000.mseal");
+    assert!(revoked.failed(2).contains("Unauthorized"), "{revoked:?}");
+}
+
 /// Runs a client of libcoap, which `tools/setup.sh` installs.
 fn libcoap(scene: &Scene, program: &str, arguments: &[&str]) -> Output {
     let program = format!("coap-client-{program}");

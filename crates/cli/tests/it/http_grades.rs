@@ -25,7 +25,7 @@ fn curl(scene: &Scene, arguments: &[&str]) -> (u16, String) {
 
 /// Returns the scene with a sealed bundle of each device, a server certificate for 127.0.0.1, a
 /// client certificate and the authority of both.
-fn scene() -> Scene {
+pub(crate) fn scene() -> Scene {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     for device in ["dev1", "dev2"] {

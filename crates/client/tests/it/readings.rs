@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use moteseal_api::ErrorKind;
 use moteseal_client::PinnedSeals;
-use moteseal_client::reading::{Credentials, Events, Source, Unverified, check};
+use moteseal_client::reading::{Credentials, Events, Expected, Source, Unverified, check};
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::{EpochNumber, Scheme, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
@@ -199,7 +199,10 @@ async fn a_client_observes_each_urgent_event_once_and_reports_conflicts() {
     let mut events = Events::new(&roster);
     let response = source.next().await.unwrap();
     assert!(response.has_events());
-    assert!(events.check(&response, &Expected::default()).unwrap().events.is_empty(), "there is no event yet");
+    assert!(
+        events.check(&response, &Expected::default()).unwrap().events.is_empty(),
+        "there is no event yet"
+    );
     let mut all = Vec::new();
     // Two events of one notification, then one that is signed for the place of an earlier one.
     for (new, conflicts) in [(vec![(4, 1), (5, 2)], 0), (vec![(6, 3)], 0), (vec![(5, 9)], 1)] {

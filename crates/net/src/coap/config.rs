@@ -153,6 +153,15 @@ pub(crate) fn network(address: IpAddr) -> u128 {
     }
 }
 
+/// What the handshake of a DTLS session proved about a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Proven {
+    /// The device that the peer is.
+    pub device: Option<[u8; 8]>,
+    /// The SHA-256 of the public key of the peer's certificate, if it has presented one.
+    pub key: Option<[u8; 32]>,
+}
+
 /// The owner of a body that arrives in blocks: the identity that a DTLS handshake proved, by which a
 /// client continues after a new handshake, or else the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

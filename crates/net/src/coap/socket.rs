@@ -11,7 +11,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use super::config::{Config, Owner, Peer};
+use super::config::{Config, Owner, Peer, Proven};
 use super::endpoint::{Counters, Endpoint, Event, Output};
 use super::exchange::{ExchangeId, Request, RequestError, RequestId, Response};
 use crate::mqtt::Backoff;
@@ -37,9 +37,9 @@ pub trait Service: Send + 'static {
     /// Processes a request. Returns the response, or `None` if [`Handle::respond`] sends it later.
     fn request(&mut self, id: ExchangeId, owner: Owner, request: Request) -> Option<Response>;
 
-    /// Called when a DTLS session was opened. `device` is the device that the handshake proved.
-    fn opened(&mut self, peer: Peer, device: Option<[u8; 8]>) {
-        let _ = (peer, device);
+    /// Called when a DTLS session was opened.
+    fn opened(&mut self, peer: Peer, proven: Proven) {
+        let _ = (peer, proven);
     }
 
     /// Called when a DTLS session has ended.
@@ -485,15 +485,15 @@ impl Driver {
     fn note(&mut self, now: Instant, happened: Vec<Happened<'static>>) {
         for event in happened {
             match event {
-                Happened::Opened { peer, device, before } => {
-                    if let Some(device) = device {
+                Happened::Opened { peer, proven, before } => {
+                    if let Some(device) = proven.device {
                         self.endpoint.identify(peer, device);
                     }
                     if let Some(before) = before {
                         self.endpoint.move_requests(now, before, peer);
                         self.endpoint.forget(before);
                     }
-                    self.service.opened(peer, device);
+                    self.service.opened(peer, proven);
                     if self.transport.server().is_some() {
                         self.status.send_replace(Status::Up);
                         while let Some((request, patience, pending)) = self.waiting.pop_front() {

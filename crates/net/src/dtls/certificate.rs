@@ -145,7 +145,8 @@ impl Authority {
             })?),
             _ => return Err(DtlsError::NotTrusted { cause: "it names two devices".to_owned() }),
         };
-        Ok(Identity::Certificate { device, fingerprint: Sha256::digest(certificate).into() })
+        let key = Sha256::digest(leaf.subject_public_key_info()).into();
+        Ok(Identity::Certificate { device, fingerprint: Sha256::digest(certificate).into(), key })
     }
 }
 

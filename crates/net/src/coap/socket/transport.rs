@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::Peer;
+use super::{Peer, Proven};
 use crate::client::spread;
 #[cfg(feature = "tls")]
 use crate::dtls;
@@ -70,7 +70,7 @@ pub(super) enum Happened<'a> {
     /// A session was opened. `before` is the client's session before it.
     Opened {
         peer: Peer,
-        device: Option<[u8; 8]>,
+        proven: Proven,
         before: Option<Peer>,
     },
     Closed(Peer),
@@ -84,7 +84,7 @@ impl Happened<'_> {
         match self {
             Self::Send(to, _) => Happened::Send(to, &[]),
             Self::Message(peer, _) => Happened::Message(peer, &[]),
-            Self::Opened { peer, device, before } => Happened::Opened { peer, device, before },
+            Self::Opened { peer, proven, before } => Happened::Opened { peer, proven, before },
             Self::Closed(peer) => Happened::Closed(peer),
             Self::Down(error, again_in) => Happened::Down(error, again_in),
         }
@@ -327,7 +327,7 @@ impl Session {
         if let Some(peer) = opened {
             let before = self.peer.replace(peer);
             self.failures = 0;
-            out(Happened::Opened { peer, device: None, before });
+            out(Happened::Opened { peer, proven: Proven::default(), before });
         }
         // The client itself replaces a session that does not respond.
         if let Some(why) = ended.filter(|why| *why != dtls::DtlsError::Replaced) {
@@ -349,7 +349,7 @@ fn of_server(event: dtls::Event<'_>, out: Out<'_>) {
         }
         dtls::Event::Opened { peer, session, identity } => out(Happened::Opened {
             peer: Peer { address: peer, session },
-            device: identity.device(),
+            proven: Proven { device: identity.device(), key: identity.key() },
             before: None,
         }),
         dtls::Event::Closed { peer, session, .. } => {

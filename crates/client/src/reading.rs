@@ -23,6 +23,7 @@ use moteseal_net::coap::socket::NoService;
 use moteseal_net::coap::socket::Status;
 use moteseal_net::coap::{
     Address, Code, Format, Observation, Request, RequestError, Response, Security, Socket, To,
+    first_responding,
 };
 #[cfg(feature = "tls")]
 use moteseal_net::dtls;
@@ -256,7 +257,7 @@ pub enum Credentials {
 
 impl Credentials {
     /// Returns the protection of a socket for this server.
-    fn security(self, address: &Address, server: SocketAddr) -> Result<Security, GetError> {
+    fn security(&self, address: &Address, server: SocketAddr) -> Result<Security, GetError> {
         match self {
             Self::None if address.is_secure => Err(LinkError::BadAddress {
                 url: address.url().to_owned(),
@@ -267,7 +268,7 @@ impl Credentials {
             Self::None => Ok(Security::Plain),
             #[cfg(feature = "tls")]
             Self::Psk(psk) => {
-                let config = dtls::ClientConfig::psk(psk);
+                let config = dtls::ClientConfig::psk(psk.clone());
                 let client = dtls::Client::new(config, server, Instant::now());
                 let client = client.map_err(|error| {
                     let url = address.url().to_owned();
@@ -290,17 +291,27 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens a socket for a resource such as `coap://sensor.example/sensors`. Sends nothing yet.
+    /// Opens a socket for a resource such as `coap://sensor.example/sensors`. Sends nothing yet, unless
+    /// the host has several addresses: then uses the first that responds.
     ///
     /// # Errors
-    /// `Link`, `Session` or `Socket`.
+    /// `Link`, `Session` or `Socket`; `Request` if none of several addresses responds.
     pub async fn new(address: Address, credentials: Credentials) -> Result<Self, GetError> {
-        let server = address.resolve().await?;
-        let security = credentials.security(&address, server)?;
+        let addresses = address.resolve().await?;
         let server_name = address.server_name();
         let config = Config { response_limit: MAX_RESPONSE, server_name, ..Config::default() };
         let no_service = |_: &_| Box::new(NoService) as _;
-        let socket = Socket::connect(server, security, Backoff::default(), config, no_service)?;
+        let open = |server| -> Result<Socket, GetError> {
+            let security = credentials.security(&address, server)?;
+            let config = config.clone();
+            Ok(Socket::connect(server, security, Backoff::default(), config, no_service)?)
+        };
+        let request = Request::new(Code::GET, "/.well-known/core");
+        let found = first_responding(&addresses, 0, &request, open).await?;
+        let Some(socket) = found else {
+            let (url, error) = (address.url().to_owned(), RequestError::NoResponse);
+            return Err(GetError::Request { url, error });
+        };
         Ok(Self { address, socket, observation: None, fresh: Duration::ZERO })
     }
 

@@ -7,7 +7,7 @@
 //! the batch. After the commit it sends acknowledgements and announcements through a bounded queue.
 //!
 //! An epoch ends when every device has closed it, or after a grace period in which late frames can
-//! arrive. The grace period does not include the time in which the link is down or the disk fails.
+//! arrive. The grace period does not include the time in which no link is up or the disk fails.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use moteseal_api::NamedError as _;
+use moteseal_core::link::claimed_device;
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::link::State;
 use moteseal_net::{Client, LinkError, ParentLink, Up};
@@ -286,6 +287,14 @@ fn note_link(shared: &Shared, state: &State) {
     }
 }
 
+/// Answers a device where this frame came from, whose tag was checked. A frame of another device than
+/// the one that the transport reports proves nothing about either.
+fn confirm<L: ParentLink>(link: &L, up: &Up) {
+    if claimed_device(&up.frame) == Some(DeviceId(up.device)) {
+        link.confirm(up.device, up.origin);
+    }
+}
+
 async fn send<L: ParentLink>(link: &L, outgoing: Outgoing) {
     if let Some(announcement) = outgoing.announcement {
         let announced =
@@ -376,7 +385,7 @@ impl Keeper {
 
     fn run<L: ParentLink + Sync>(mut self, link: &L, handle: &Handle) -> Result<(), ServiceError> {
         loop {
-            if !self.shared.is_link_up.load(Ordering::Relaxed) {
+            if !link.is_up() {
                 self.time.restart_grace(Instant::now());
             }
             let is_last = self.shared.is_stopping.load(Ordering::Relaxed);
@@ -424,7 +433,7 @@ impl Keeper {
         let start = Instant::now();
         let (mut received, mut most, mut by_device) = (0, 0, HashMap::new());
         while let Some(up) = next {
-            self.receive(&up);
+            self.receive(link, &up);
             let own: &mut usize = by_device.entry(up.device).or_default();
             *own += 1;
             (received, most) = (received + 1, most.max(*own));
@@ -548,18 +557,22 @@ impl Keeper {
         }
     }
 
-    fn receive(&mut self, up: &Up) {
+    fn receive<L: ParentLink>(&mut self, link: &L, up: &Up) {
         self.shared.metrics.frames.increment(1);
         if EventFrame::is_claimed(&up.frame) {
-            return self.receive_event(up);
+            return self.receive_event(link, up);
         }
         match self.station.receive(&up.frame, self.time.checked_against()) {
             Ok(news) => {
+                confirm(link, up);
                 if let Some((_, epoch)) = news.about {
                     self.time.received(news.device, epoch, Instant::now());
                 }
             }
             Err(refused) => {
+                if !matches!(refused, Refused::Frame(_) | Refused::UnknownDevice) {
+                    confirm(link, up);
+                }
                 self.shared.metrics.refused(refused.name());
                 let device = DeviceId(up.device);
                 let is_lasting = matches!(refused, Refused::OverQuota | Refused::OtherSeal)

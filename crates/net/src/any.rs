@@ -1,6 +1,9 @@
 //! Links of any kind: over MQTT or CoAP, by the scheme of the address.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -9,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::coap::{Address, ChildOptions, CoapChild, CoapParent};
 #[cfg(feature = "tls")]
 use crate::dtls;
-use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up};
+use crate::link::{ChildLink, Down, LinkError, Origin, ParentLink, State, Up, Via};
 use crate::mqtt::{self, MqttChild, MqttParent};
 
 /// The address of a parent, and what a child needs to connect to it.
@@ -157,6 +160,8 @@ impl ChildLink for AnyChild {
 pub struct AnyParent {
     mqtt: Option<MqttParent>,
     coap: Option<CoapParent>,
+    /// When each child last proved that it uses the broker, if there are both.
+    by_broker: Mutex<HashMap<[u8; 8], Instant>>,
     /// The state of a parent without a broker.
     listening: watch::Sender<State>,
 }
@@ -165,7 +170,16 @@ impl AnyParent {
     /// Creates a parent of children over MQTT, CoAP or both.
     #[must_use]
     pub fn new(mqtt: Option<MqttParent>, coap: Option<CoapParent>) -> Self {
-        Self { mqtt, coap, listening: watch::Sender::new(State::Up) }
+        Self { mqtt, coap, by_broker: Mutex::default(), listening: watch::Sender::new(State::Up) }
+    }
+
+    fn by_broker(&self) -> MutexGuard<'_, HashMap<[u8; 8], Instant>> {
+        self.by_broker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a child last proved that it uses CoAP, and not the broker.
+    fn is_by_coap(&self, coap: &CoapParent, device: [u8; 8]) -> bool {
+        coap.confirmed_at(device) > self.by_broker().get(&device).copied()
     }
 }
 
@@ -184,10 +198,20 @@ impl ParentLink for AnyParent {
 
     async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
         match (&self.mqtt, &self.coap) {
-            (_, Some(coap)) if coap.knows(device) => coap.send(device, frame).await,
+            (Some(_), Some(coap)) if self.is_by_coap(coap, device) => {
+                coap.send(device, frame).await
+            }
             (Some(mqtt), _) => mqtt.send(device, frame).await,
             (None, Some(coap)) => coap.send(device, frame).await,
             (None, None) => Ok(()),
+        }
+    }
+
+    fn confirm(&self, device: [u8; 8], origin: Origin) {
+        let Some(coap) = &self.coap else { return };
+        match origin.0 {
+            Via::Own => drop(self.by_broker().insert(device, Instant::now())),
+            Via::Coap(_) => coap.confirm(device, origin),
         }
     }
 
@@ -202,6 +226,7 @@ impl ParentLink for AnyParent {
     }
 
     fn set_members(&self, members: Vec<[u8; 8]>) {
+        self.by_broker().retain(|device, _| members.contains(device));
         if let Some(coap) = &self.coap {
             coap.set_members(members.clone());
         }
@@ -213,6 +238,12 @@ impl ParentLink for AnyParent {
     /// Returns the state of the connection to the broker, or `Up` without a broker.
     fn state(&self) -> watch::Receiver<State> {
         self.mqtt.as_ref().map_or_else(|| self.listening.subscribe(), MqttParent::state)
+    }
+
+    /// While the broker cannot be reached, the link is up if children use CoAP.
+    fn is_up(&self) -> bool {
+        let has_children = self.coap.as_ref().is_some_and(CoapParent::has_children);
+        has_children || *self.state().borrow() == State::Up
     }
 
     fn dropped(&self) -> u64 {

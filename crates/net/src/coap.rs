@@ -8,20 +8,24 @@
 mod address;
 mod blocks;
 pub mod config;
+mod connect;
 pub mod endpoint;
 pub mod exchange;
 mod link;
 pub mod message;
 mod peer;
+mod places;
 pub mod socket;
 mod transfer;
 
 pub use address::Address;
 pub use config::{Config, Limits, Owner, Peer, Proven, Transmission};
+pub use connect::first_responding;
 pub use endpoint::{Counters, Endpoint, Event, Output};
 pub use exchange::{ExchangeId, Request, RequestError, RequestId, Response};
 #[cfg(feature = "tls")]
 pub use link::Credentials;
 pub use link::{ChildOptions, CoapChild, CoapParent};
 pub use message::{Code, Format};
+pub(crate) use places::At;
 pub use socket::{Handle, Observation, Security, Service, Socket, SocketCounters, To, refused_by};

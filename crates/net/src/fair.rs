@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::link::Up;
+use crate::link::{Origin, Up};
 
 /// The approximate memory that a waiting frame uses in addition to its bytes, for its entries in
 /// the queues.
@@ -32,7 +32,7 @@ pub(crate) struct Fair {
 
 #[derive(Default)]
 struct Queue {
-    frames: VecDeque<Bytes>,
+    frames: VecDeque<(Bytes, Origin)>,
     size: usize,
     turn: u64,
 }
@@ -44,12 +44,12 @@ impl Fair {
         Self { bound, total: 0, queues, turns, next_turn: 0, by_size, dropped: 0 }
     }
 
-    pub(crate) fn push(&mut self, device: [u8; 8], frame: Bytes) {
+    pub(crate) fn push(&mut self, Up { device, frame, origin }: Up) {
         if !self.queues.contains_key(&device) {
             self.queue_up(device);
         }
         let size = frame.len() + OVERHEAD;
-        self.queues.entry(device).or_default().frames.push_back(frame);
+        self.queues.entry(device).or_default().frames.push_back((frame, origin));
         self.resize(device, |old| old + size);
         while self.total > self.bound && self.drop_newest_of_largest() {}
     }
@@ -63,11 +63,11 @@ impl Fair {
             .map(|(turn, device)| (*turn, *device))
             .find(|(_, device)| Some(*device) != excluded)?;
         self.turns.remove(&turn);
-        let frame = self.queues.get_mut(&device)?.frames.pop_front()?;
+        let (frame, origin) = self.queues.get_mut(&device)?.frames.pop_front()?;
         if self.resize(device, |old| old - frame.len() - OVERHEAD).is_none() {
             self.queue_up(device);
         }
-        Some(Up { device, frame })
+        Some(Up { device, frame, origin })
     }
 
     /// Gives a device the last turn.
@@ -93,7 +93,8 @@ impl Fair {
 
     fn drop_newest_of_largest(&mut self) -> bool {
         let Some(&(_, device)) = self.by_size.last() else { return false };
-        let Some(frame) = self.queues.get_mut(&device).and_then(|queue| queue.frames.pop_back())
+        let Some((frame, _)) =
+            self.queues.get_mut(&device).and_then(|queue| queue.frames.pop_back())
         else {
             return false;
         };
@@ -141,8 +142,8 @@ impl Inbox {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn put(&self, device: [u8; 8], frame: Bytes) {
-        self.waiting().push(device, frame);
+    pub(crate) fn put(&self, up: Up) {
+        self.waiting().push(up);
         self.arrived.notify_one();
     }
 
@@ -192,16 +193,16 @@ mod tests {
     fn devices_take_turns_and_the_frames_of_each_keep_their_order() {
         let mut fair = Fair::new(100 * COST);
         for number in 0..3 {
-            fair.push(device(1), frame(number));
+            fair.push(Up::new(device(1), frame(number)));
         }
-        fair.push(device(2), frame(7));
-        fair.push(device(3), frame(8));
+        fair.push(Up::new(device(2), frame(7)));
+        fair.push(Up::new(device(3), frame(8)));
         assert_eq!(fair.waiting(device(1)), 3);
-        fair.push(device(4), frame(9));
+        fair.push(Up::new(device(4), frame(9)));
         assert_eq!(fair.pop(Some(device(1))).map(|up| up.device), Some(device(2)));
-        fair.push(device(2), frame(7));
+        fair.push(Up::new(device(2), frame(7)));
         assert_eq!(fair.pop(Some(device(1))).map(|up| up.device), Some(device(3)));
-        fair.push(device(3), frame(8));
+        fair.push(Up::new(device(3), frame(8)));
         assert_eq!(fair.pop(Some(device(1))).map(|up| up.device), Some(device(4)));
         assert_eq!(order(&mut fair), [(1, 0), (2, 7), (3, 8), (1, 1), (1, 2)]);
         assert_eq!((fair.total, fair.queues.len(), fair.by_size.len()), (0, 0, 0));
@@ -210,11 +211,11 @@ mod tests {
     #[test]
     fn a_device_that_floods_loses_only_its_own_newest_frames() {
         let mut fair = Fair::new(10 * COST);
-        fair.push(device(2), frame(0));
+        fair.push(Up::new(device(2), frame(0)));
         for number in 0..200 {
-            fair.push(device(1), frame(number));
+            fair.push(Up::new(device(1), frame(number)));
         }
-        fair.push(device(3), frame(0));
+        fair.push(Up::new(device(3), frame(0)));
         assert!(fair.total <= 10 * COST);
         assert_eq!(fair.dropped(), 192);
         let order = order(&mut fair);
@@ -228,7 +229,7 @@ mod tests {
     fn many_devices_with_one_frame_each_stay_within_the_bound() {
         let mut fair = Fair::new(10 * COST);
         for number in 0..100 {
-            fair.push(device(number), frame(number));
+            fair.push(Up::new(device(number), frame(number)));
         }
         assert_eq!((fair.turns.len(), fair.queues.len(), fair.by_size.len()), (10, 10, 10));
         assert_eq!(order(&mut fair).len(), 10);
@@ -293,7 +294,7 @@ mod tests {
             let (mut fair, mut reference) = (Fair::new(bound), Reference::default());
             for (number, length, pushes) in steps {
                 if pushes {
-                    fair.push(device(number), Bytes::from(vec![0; length]));
+                    fair.push(Up::new(device(number), Bytes::from(vec![0; length])));
                     reference.push(number, length, bound);
                 } else {
                     let popped = fair.pop(None).map(|up| (up.device[7], up.frame.len()));

@@ -266,7 +266,7 @@ impl Ways {
             if let Some(end) = self.devices.get_mut(&device) {
                 end.rising -= 1;
             }
-            self.at_parent.push(device, frame);
+            self.at_parent.push(Up::new(device, frame));
         }
         self.at_parent.pop(excluded).ok_or_else(|| self.up.next_due())
     }

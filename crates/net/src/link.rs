@@ -15,6 +15,7 @@ use moteseal_api::ErrorKind;
 pub use moteseal_core::link::MAX_FRAME;
 use tokio::sync::watch;
 
+use crate::coap::At;
 use crate::error::BadFile;
 
 /// A message that a child receives.
@@ -33,6 +34,30 @@ pub struct Up {
     pub device: [u8; 8],
     /// The frame.
     pub frame: Bytes,
+    /// Where the frame came from.
+    pub origin: Origin,
+}
+
+impl Up {
+    /// Creates a frame of a link on which each device has one place only.
+    #[must_use]
+    pub fn new(device: [u8; 8], frame: Bytes) -> Self {
+        Self { device, frame, origin: Origin::default() }
+    }
+}
+
+/// Where a frame came from, for [`ParentLink::confirm`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin(pub(crate) Via);
+
+/// What an [`Origin`] names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// The device's own place: its topic at a broker, or its end of a link within a process.
+    #[default]
+    Own,
+    /// A peer of a parent that listens.
+    Coap(At),
 }
 
 /// The state of a link.
@@ -102,6 +127,13 @@ pub trait ParentLink: Send {
         frame: Bytes,
     ) -> impl Future<Output = Result<(), LinkError>> + Send;
 
+    /// Makes the origin of a frame the place to which frames for the device are sent. Call this for
+    /// each frame whose authenticity was verified: anyone may have sent a frame that was not. The
+    /// default implementation is for links on which each device has one place only, and does nothing.
+    fn confirm(&self, device: [u8; 8], origin: Origin) {
+        let _ = (device, origin);
+    }
+
     /// Sends an announcement to all children. The link keeps the newest announcement for children
     /// that connect later.
     ///
@@ -117,6 +149,12 @@ pub trait ParentLink: Send {
 
     /// Returns the link's state, as a channel that reports changes.
     fn state(&self) -> watch::Receiver<State>;
+
+    /// Returns whether frames can arrive. If the parent has several links, one that works is enough
+    /// if children use it.
+    fn is_up(&self) -> bool {
+        *self.state().borrow() == State::Up
+    }
 
     /// Returns the number of messages that were dropped at this end, because they arrived faster
     /// than they were received, came from an unknown sender, or were not frames.

@@ -14,7 +14,7 @@ use moteseal_net::link::Up;
 const GROUP: GroupId = GroupId([0xab; 8]);
 
 fn up(device: u8, frame: &[u8]) -> Up {
-    Up { device: [device; 8], frame: Bytes::copy_from_slice(frame) }
+    Up::new([device; 8], Bytes::copy_from_slice(frame))
 }
 
 #[test]

@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 
 use super::medium::{BroadcastLink, MAX_DATAGRAM, bad_address, check_length};
 use crate::fair::Inbox;
-use crate::link::LinkError;
+use crate::link::{LinkError, Up};
 
 /// The maximum total size of the received frames that wait in this process, in bytes.
 const WAITING_BYTES: usize = 8 << 20;
@@ -87,7 +87,7 @@ async fn receive_all(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
             Ok((_, from)) if is_same(from, own) => {}
             Ok((length, from)) => match buffer.get(..length) {
                 Some(frame) if length <= MAX_DATAGRAM => {
-                    inbox.put(sender_key(from), Bytes::copy_from_slice(frame));
+                    inbox.put(Up::new(sender_key(from), Bytes::copy_from_slice(frame)));
                 }
                 _ => inbox.refuse(),
             },

@@ -2,17 +2,20 @@
 //! go block by block.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, COSE, JSON};
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
 use super::Options;
 use crate::coap::socket::NoService;
 use crate::coap::{
     Address, Code, Config, Format, Request, RequestError, Response, Security, Socket, To,
+    first_responding,
 };
 #[cfg(feature = "tls")]
 use crate::dtls;
@@ -42,7 +45,8 @@ impl fmt::Debug for DeviceKey {
 pub(super) struct Cloud {
     address: Address,
     options: Options,
-    socket: OnceCell<Socket>,
+    /// The connection, and the number of successive attempts that failed.
+    socket: Mutex<(Option<Arc<Socket>>, u32)>,
 }
 
 impl fmt::Debug for Cloud {
@@ -80,7 +84,7 @@ impl Cloud {
         if address.is_secure {
             return Err(bad("this program is built without DTLS"));
         }
-        let cloud = Self { address, options: options.clone(), socket: OnceCell::new() };
+        let cloud = Self { address, options: options.clone(), socket: Mutex::default() };
         #[cfg(feature = "tls")]
         if cloud.address.is_secure {
             // Files are read now, so that a mistake in them is reported before anything is sent.
@@ -118,9 +122,41 @@ impl Cloud {
         NetError::Unreachable { url: self.address.url().to_owned(), cause: cause.to_string() }
     }
 
-    async fn connect(&self) -> Result<Socket, NetError> {
-        let server = self.address.resolve().await;
-        let server = server.map_err(|error| of_link(self.address.url(), error))?;
+    /// Returns the connection. Opens one if there is none: the name is resolved and the credentials
+    /// are read.
+    async fn socket(&self) -> Result<Arc<Socket>, NetError> {
+        let mut connection = self.socket.lock().await;
+        if let Some(socket) = &connection.0 {
+            return Ok(Arc::clone(socket));
+        }
+        let addresses = self.address.resolve().await;
+        let addresses = addresses.map_err(|error| of_link(self.address.url(), error))?;
+        let request = Request::new(Code::GET, "/.well-known/core");
+        let open = |server| self.open(server);
+        let socket = first_responding(&addresses, connection.1, &request, open).await;
+        let none = || self.unreachable(&format!("none of {} addresses responds", addresses.len()));
+        match socket.and_then(|socket| socket.ok_or_else(none)) {
+            Ok(socket) => {
+                let socket = Arc::new(socket);
+                connection.0 = Some(Arc::clone(&socket));
+                Ok(socket)
+            }
+            Err(error) => {
+                connection.1 = connection.1.saturating_add(1);
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets a connection over which the cloud does not respond.
+    async fn forget(&self, socket: &Arc<Socket>) {
+        let mut connection = self.socket.lock().await;
+        if connection.0.take_if(|newest| Arc::ptr_eq(newest, socket)).is_some() {
+            connection.1 = 0;
+        }
+    }
+
+    fn open(&self, server: SocketAddr) -> Result<Socket, NetError> {
         let security = Security::Plain;
         #[cfg(feature = "tls")]
         let security = if self.address.is_secure {
@@ -151,7 +187,7 @@ impl Cloud {
         path: &str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<Response, NetError> {
-        let socket = self.socket.get_or_try_init(|| self.connect()).await?;
+        let socket = self.socket().await?;
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let arguments = query.split('&').filter(|argument| !argument.is_empty());
         let mut request = Request::new(code, format!("/{}", path.trim_start_matches('/')));
@@ -160,6 +196,9 @@ impl Cloud {
             request = request.with_body(format(media_type), body);
         }
         let sent = socket.handle().request(To::Server, request, self.patience()).await;
+        if matches!(sent, Err(RequestError::SessionEnded | RequestError::NoResponse)) {
+            self.forget(&socket).await;
+        }
         sent.map_err(|error| match (error, &*socket.handle().status().borrow()) {
             (
                 RequestError::SessionEnded | RequestError::NoResponse,

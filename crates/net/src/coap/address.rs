@@ -24,6 +24,9 @@ pub struct Address {
 }
 
 impl Address {
+    /// The maximum number of addresses of a host that are used.
+    pub const MOST_ADDRESSES: usize = 8;
+
     /// Parses an address. Does not contact the server.
     ///
     /// # Errors
@@ -87,15 +90,25 @@ impl Address {
         Request { query: self.query.clone(), ..Request::new(Code::GET, self.path.clone()) }
     }
 
-    /// Resolves the host, and returns its first address.
+    /// Resolves the host, and returns its addresses: at least one, and no more than
+    /// [`MOST_ADDRESSES`](Self::MOST_ADDRESSES).
     ///
     /// # Errors
     /// `Unreachable` if the host has no address.
-    pub async fn resolve(&self) -> Result<SocketAddr, LinkError> {
+    pub async fn resolve(&self) -> Result<Vec<SocketAddr>, LinkError> {
         let unreachable = |cause: String| LinkError::Unreachable { url: self.url.clone(), cause };
         let found = tokio::net::lookup_host((&*self.host, self.port)).await;
-        let mut found = found.map_err(|error| unreachable(error.to_string()))?;
-        found.next().ok_or_else(|| unreachable("the name has no address".to_owned()))
+        let found = found.map_err(|error| unreachable(error.to_string()))?;
+        let mut addresses = Vec::new();
+        for address in found {
+            if !addresses.contains(&address) && addresses.len() < Self::MOST_ADDRESSES {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
+            return Err(unreachable("the name has no address".to_owned()));
+        }
+        Ok(addresses)
     }
 }
 

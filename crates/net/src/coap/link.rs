@@ -5,11 +5,11 @@
 //! An empty request announces a child. The child repeats it, so that address translators keep the
 //! path open, and after each handshake.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_core::record::DeviceId;
@@ -19,13 +19,16 @@ use tokio::task::AbortHandle;
 use super::config::{Config, Owner, Peer, Transmission};
 use super::exchange::{ExchangeId, Request, RequestError, Response};
 use super::message::{Code, Format};
+use super::places::{At, Places};
 use super::socket::{Handle, Security, Service, Socket, Status, To, refused_by};
-use super::{Address, socket::SessionError};
+use super::{Address, first_responding, socket::SessionError};
 use crate::client::spread;
 #[cfg(feature = "tls")]
 use crate::dtls;
 use crate::fair;
-use crate::link::{ChildLink, Down, LinkError, MAX_FRAME, ParentLink, State, Up, check_length};
+use crate::link::{
+    ChildLink, Down, LinkError, MAX_FRAME, Origin, ParentLink, State, Up, Via, check_length,
+};
 use crate::mqtt::{Backoff, named};
 
 /// The maximum total size of the frames that wait at the parent, in bytes.
@@ -34,6 +37,10 @@ const PARENT_BYTES: usize = 64 << 20;
 const CHILD_FRAMES: usize = 256;
 /// The maximum number of frames that a child sends at the same time.
 const IN_FLIGHT: usize = 32;
+/// After this many successive requests without a response, a child resolves the server's name again
+/// and reads its credentials again, but not before the server has forgotten the transfers that were in
+/// progress.
+const UNANSWERED: u32 = 3;
 /// The value of No-Response for requests whose response the sender does not need: success.
 const NO_SUCCESS: u8 = 2;
 /// The path of a parent's frames at the child.
@@ -177,69 +184,102 @@ async fn run_child(
     tell: watch::Sender<State>,
 ) {
     let mut failures = 0;
-    let url = options.address.url().to_owned();
-    let socket = loop {
-        let cause = match connect(&options, Arc::clone(&inbox)).await {
-            Ok(socket) => break socket,
-            Err(cause) => cause,
-        };
-        let again_in = options.backoff.wait(failures, spread());
-        failures = failures.saturating_add(1);
-        tell.send_replace(State::Down { cause, again_in });
-        tokio::time::sleep(again_in).await;
-    };
-    let handle = socket.handle().clone();
-    publish.send_replace(Some(handle.clone()));
-    let mut status = handle.status();
-    failures = 0;
     loop {
-        // Announce the child in each new session.
-        let now = status.borrow_and_update().clone();
-        if let Status::Down { error, again_in } = now {
-            tell.send_replace(State::Down { cause: of_session(&url, &error), again_in });
-            if status.wait_for(|status| *status == Status::Up).await.is_err() {
-                return;
+        match connect(&options, &path, Arc::clone(&inbox), failures).await {
+            Ok(socket) => {
+                publish.send_replace(Some(socket.handle().clone()));
+                if keep(&options, &path, socket.handle(), &tell).await.is_none() {
+                    return;
+                }
+                failures = 1;
             }
-            continue;
-        }
-        let hello = Request::new(Code::POST, path.clone());
-        let wait = match handle.request(To::Server, hello, Duration::ZERO).await {
-            Ok(response) if response.code.is_success() => {
-                failures = 0;
-                tell.send_if_modified(|state| {
-                    *state != State::Up && {
-                        *state = State::Up;
-                        true
-                    }
-                });
-                options.keep_alive
-            }
-            Ok(response) => {
+            Err(cause) => {
                 let again_in = options.backoff.wait(failures, spread());
                 failures = failures.saturating_add(1);
-                let cause = refused(&url, &response);
                 tell.send_replace(State::Down { cause, again_in });
-                again_in
+                tokio::time::sleep(again_in).await;
+            }
+        }
+    }
+}
+
+/// The server does not respond any more.
+struct Unresponsive;
+
+/// Announces a child in each new session, and keeps its state. Returns when the server does not
+/// respond any more, or `None` if the socket's task has ended.
+async fn keep(
+    options: &ChildOptions,
+    path: &str,
+    handle: &Handle,
+    tell: &watch::Sender<State>,
+) -> Option<Unresponsive> {
+    let url = options.address.url();
+    let mut status = handle.status();
+    let lifetime = options.transmission.exchange_lifetime;
+    let (mut failures, mut unanswered) = (0, 0);
+    let mut responded: Option<Instant> = None;
+    loop {
+        let is_silent = responded.is_none_or(|at| at.elapsed() >= lifetime);
+        if unanswered >= UNANSWERED && is_silent {
+            return Some(Unresponsive);
+        }
+        let now = status.borrow_and_update().clone();
+        if let Status::Down { error, again_in } = now {
+            unanswered += 1;
+            tell.send_replace(State::Down { cause: of_session(url, &error), again_in });
+            status.changed().await.ok()?;
+            continue;
+        }
+        let hello = Request::new(Code::POST, path.to_owned());
+        let wait = match handle.request(To::Server, hello, Duration::ZERO).await {
+            Ok(response) => {
+                (unanswered, responded) = (0, Some(Instant::now()));
+                if response.code.is_success() {
+                    failures = 0;
+                    tell.send_if_modified(|state| {
+                        *state != State::Up && {
+                            *state = State::Up;
+                            true
+                        }
+                    });
+                    options.keep_alive
+                } else {
+                    let again_in = options.backoff.wait(failures, spread());
+                    failures = failures.saturating_add(1);
+                    let cause = refused(url, &response);
+                    tell.send_replace(State::Down { cause, again_in });
+                    again_in
+                }
             }
             Err(_) if !matches!(*status.borrow(), Status::Up) => continue,
             Err(error) => {
+                unanswered += 1;
                 let again_in = options.backoff.wait(failures, spread());
                 failures = failures.saturating_add(1);
-                let cause = unreachable(&url, error);
+                let cause = unreachable(url, error);
                 tell.send_replace(State::Down { cause, again_in });
                 again_in
             }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            changed = status.changed() => if changed.is_err() { return },
+            changed = status.changed() => changed.ok()?,
         }
     }
 }
 
-async fn connect(options: &ChildOptions, inbox: Arc<ChildInbox>) -> Result<Socket, LinkError> {
-    let server = options.address.resolve().await?;
-    let security = client_security(options, server)?;
+/// Opens a socket to the server: the name is resolved and the credentials are read. `attempt` is the
+/// number of attempts before this one that failed.
+async fn connect(
+    options: &ChildOptions,
+    path: &str,
+    inbox: Arc<ChildInbox>,
+    attempt: u32,
+) -> Result<Socket, LinkError> {
+    let url = options.address.url();
+    let unreachable = |cause: String| LinkError::Unreachable { url: url.to_owned(), cause };
+    let addresses = options.address.resolve().await?;
     let config = Config {
         transmission: options.transmission,
         block_exponent: options.block_exponent,
@@ -247,13 +287,15 @@ async fn connect(options: &ChildOptions, inbox: Arc<ChildInbox>) -> Result<Socke
         server_name: options.address.server_name(),
         ..Config::default()
     };
-    let service = ChildService { inbox };
-    Socket::connect(server, security, options.backoff, config, |_| Box::new(service)).map_err(
-        |error| LinkError::Unreachable {
-            url: options.address.url().to_owned(),
-            cause: error.to_string(),
-        },
-    )
+    let open = |server: SocketAddr| {
+        let security = client_security(options, server)?;
+        let service = ChildService { inbox: Arc::clone(&inbox) };
+        Socket::connect(server, security, options.backoff, config.clone(), |_| Box::new(service))
+            .map_err(|error| unreachable(error.to_string()))
+    };
+    let hello = Request::new(Code::POST, path.to_owned());
+    let socket = first_responding(&addresses, attempt, &hello, open).await?;
+    socket.ok_or_else(|| unreachable(format!("none of {} addresses responds", addresses.len())))
 }
 
 #[cfg(feature = "tls")]
@@ -261,7 +303,7 @@ fn client_security(options: &ChildOptions, server: SocketAddr) -> Result<Securit
     match &options.credentials {
         Some(credentials) if options.address.is_secure => {
             let config = credentials()?;
-            let client = dtls::Client::new(config, server, std::time::Instant::now());
+            let client = dtls::Client::new(config, server, Instant::now());
             let client = client.map_err(|error| of_session(options.address.url(), &error))?;
             Ok(Security::Client(Box::new(client)))
         }
@@ -364,8 +406,10 @@ pub struct CoapParent {
 struct AtParent {
     group: String,
     members: RwLock<Vec<[u8; 8]>>,
-    /// Where each child is: the socket and the peer.
-    children: Mutex<HashMap<[u8; 8], (Handle, Peer)>>,
+    /// The sockets, by their numbers.
+    handles: RwLock<Vec<Handle>>,
+    /// Where each child is.
+    places: Mutex<Places>,
     waiting: fair::Inbox,
     announcement: Mutex<Option<Bytes>>,
 }
@@ -383,7 +427,8 @@ impl CoapParent {
         let shared = AtParent {
             group: group.into(),
             members: RwLock::default(),
-            children: Mutex::default(),
+            handles: RwLock::default(),
+            places: Mutex::default(),
             waiting: fair::Inbox::new(PARENT_BYTES),
             announcement: Mutex::default(),
         };
@@ -395,7 +440,10 @@ impl CoapParent {
     /// Returns the service that receives the children's frames on a socket.
     #[must_use]
     pub fn service(&self, handle: &Handle) -> Box<dyn Service> {
-        Box::new(ParentService { shared: Arc::clone(&self.shared), handle: handle.clone() })
+        let mut handles = self.shared.handles.write().unwrap_or_else(PoisonError::into_inner);
+        let number = handles.len();
+        handles.push(handle.clone());
+        Box::new(ParentService { shared: Arc::clone(&self.shared), handle: handle.clone(), number })
     }
 
     /// Listens on an address. Without DTLS, `security` is `Plain`, and anyone can send frames under the
@@ -433,18 +481,35 @@ impl CoapParent {
     /// Returns whether a child has announced itself here.
     #[must_use]
     pub fn knows(&self, device: [u8; 8]) -> bool {
-        self.shared.children().contains_key(&device)
+        self.shared.places().of(device, Instant::now()).is_some()
+    }
+
+    /// Returns when a child last proved that it is here: by a DTLS session, or by a frame that was
+    /// [confirmed](ParentLink::confirm). Returns `None` if it is not here any more.
+    #[must_use]
+    pub fn confirmed_at(&self, device: [u8; 8]) -> Option<Instant> {
+        self.shared.places().confirmed_at(device, Instant::now())
+    }
+
+    /// Returns whether a child has proven that it is here.
+    #[must_use]
+    pub fn has_children(&self) -> bool {
+        self.shared.places().has_confirmed(Instant::now())
     }
 }
 
 impl AtParent {
-    fn children(&self) -> MutexGuard<'_, HashMap<[u8; 8], (Handle, Peer)>> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, socket: usize) -> Option<Handle> {
+        self.handles.read().unwrap_or_else(PoisonError::into_inner).get(socket).cloned()
     }
 
     fn set_members(&self, mut members: Vec<[u8; 8]>) {
         members.sort_unstable();
-        self.children().retain(|device, _| members.binary_search(device).is_ok());
+        self.places().retain(|device| members.binary_search(device).is_ok());
         *self.members.write().unwrap_or_else(PoisonError::into_inner) = members;
     }
 
@@ -454,29 +519,30 @@ impl AtParent {
     }
 
     /// Notes where a child is. A child that was not there receives the newest announcement.
-    fn note(&self, device: [u8; 8], handle: &Handle, peer: Peer) {
-        let before = self.children().insert(device, (handle.clone(), peer));
-        if before.is_some_and(|(_, before)| before == peer) {
+    fn note(&self, device: [u8; 8], handle: &Handle, at: At) {
+        if !self.places().heard(device, at, Instant::now()) {
             return;
         }
         let newest = self.announcement.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(announcement) = newest {
-            announce(handle, peer, announcement);
+            // If there is no room, it is lost: announcements are repeated.
+            let _ = handle.try_send(To::Peer(at.peer), round(announcement));
         }
     }
 }
 
-/// Sends an announcement to one child. If there is no room, it is lost: announcements are repeated.
-fn announce(handle: &Handle, peer: Peer, announcement: Bytes) {
+/// Returns the request that carries an announcement.
+fn round(announcement: Bytes) -> Request {
     let request = Request { body: announcement, ..Request::new(Code::PUT, ROUND) };
-    let request = Request { no_response: NO_SUCCESS, ..request };
-    let _ = handle.try_send(To::Peer(peer), request);
+    Request { no_response: NO_SUCCESS, ..request }
 }
 
 /// The resources of a parent on one socket.
 struct ParentService {
     shared: Arc<AtParent>,
     handle: Handle,
+    /// The number of the socket.
+    number: usize,
 }
 
 impl Service for ParentService {
@@ -507,15 +573,17 @@ impl Service for ParentService {
         if request.code != Code::POST {
             return Some(Response::new(Code::METHOD_NOT_ALLOWED));
         }
-        self.shared.note(device, &self.handle, id.peer);
+        let at = At { socket: self.number, peer: id.peer };
+        self.shared.note(device, &self.handle, at);
         if !request.body.is_empty() {
-            self.shared.waiting.put(device, request.body);
+            let origin = Origin(Via::Coap(at));
+            self.shared.waiting.put(Up { device, frame: request.body, origin });
         }
         Some(Response::new(Code::CHANGED))
     }
 
     fn closed(&mut self, peer: Peer) {
-        self.shared.children().retain(|_, (_, of)| *of != peer);
+        self.shared.places().closed(At { socket: self.number, peer });
     }
 }
 
@@ -528,8 +596,10 @@ impl ParentLink for CoapParent {
     /// sends its contents again when the child asks for them.
     async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
-        let child = self.shared.children().get(&device).cloned();
-        if let Some((handle, peer)) = child {
+        let at = self.shared.places().of(device, Instant::now());
+        if let Some((handle, peer)) =
+            at.and_then(|at| Some((self.shared.handle(at.socket)?, at.peer)))
+        {
             let request = Request { body: frame, ..Request::new(Code::POST, FRAMES) };
             let request = Request { no_response: NO_SUCCESS, ..request };
             handle.send(To::Peer(peer), request, None).await;
@@ -541,11 +611,21 @@ impl ParentLink for CoapParent {
         check_length(&announcement)?;
         let newest = Some(announcement.clone());
         *self.shared.announcement.lock().unwrap_or_else(PoisonError::into_inner) = newest;
-        let children: Vec<(Handle, Peer)> = self.shared.children().values().cloned().collect();
-        for (handle, peer) in children {
-            announce(&handle, peer, announcement.clone());
+        let places = self.shared.places().all(Instant::now());
+        let handles = self.shared.handles.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for (number, handle) in handles.iter().enumerate() {
+            let here = places.iter().filter(|at| at.socket == number).map(|at| at.peer);
+            handle.send_each(here.collect(), round(announcement.clone())).await;
         }
         Ok(())
+    }
+
+    fn confirm(&self, device: [u8; 8], origin: Origin) {
+        if let Via::Coap(at) = origin.0
+            && self.shared.is_member(&device)
+        {
+            self.shared.places().confirm(device, at, Instant::now());
+        }
     }
 
     fn set_members(&self, members: Vec<[u8; 8]>) {

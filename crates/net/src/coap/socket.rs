@@ -27,6 +27,10 @@ const BATCH: usize = 128;
 const COMMANDS: usize = 1024;
 /// The number of requests that wait for a session.
 const WAITING: usize = 256;
+/// A request to many peers is sent to this many of them at once, and to the next ones after a pause:
+/// 12,800 a second, so that neither the socket's buffer overflows nor other peers wait.
+const ROUND: usize = 64;
+const ROUND_PAUSE: Duration = Duration::from_millis(5);
 /// The number of notifications that wait at an observer.
 const NOTIFICATIONS: usize = 64;
 /// The receive and send buffers of a socket, in bytes; the operating system may grant less.
@@ -76,6 +80,8 @@ type IsMember = Box<dyn Fn(&[u8; 8]) -> bool + Send>;
 /// What the task is asked to do.
 enum Command {
     Request(To, Request, Duration, Pending),
+    /// Sends a request to each of these peers.
+    Each(Vec<Peer>, Request),
     Cancel(u64),
     Respond(ExchangeId, Response),
     Notify(String, Representation),
@@ -201,6 +207,13 @@ impl Handle {
     pub fn try_send(&self, to: To, request: Request) -> bool {
         let pending = Pending::Permit(None);
         self.commands.try_send(Command::Request(to, request, Duration::ZERO, pending)).is_ok()
+    }
+
+    /// Sends a request to each of these peers of a server's socket, for whose responses nobody waits.
+    /// The requests are sent one after another. Those of an earlier call that are not sent yet are
+    /// dropped.
+    pub async fn send_each(&self, peers: Vec<Peer>, request: Request) {
+        let _ = self.commands.send(Command::Each(peers, request)).await;
     }
 
     /// Observes a representation.
@@ -341,6 +354,7 @@ impl Socket {
             commands: receiver,
             pending: HashMap::new(),
             waiting: VecDeque::new(),
+            round: None,
             status,
             counters,
         };
@@ -379,6 +393,9 @@ struct Driver {
     pending: HashMap<u64, Pending>,
     /// The requests that wait for a session with the server.
     waiting: VecDeque<(Request, Duration, Pending)>,
+    /// The request that is sent to many peers, those that have not received it, and when it is sent
+    /// to the next ones.
+    round: Option<(Request, std::vec::IntoIter<Peer>, Instant)>,
     status: watch::Sender<Status>,
     counters: Arc<Mutex<SocketCounters>>,
 }
@@ -392,6 +409,7 @@ impl Driver {
         let _ = socket.writable().await;
         self.timeout();
         loop {
+            self.send_round();
             self.flush();
             *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = self.count();
             let next = self.next_timeout();
@@ -439,7 +457,8 @@ impl Driver {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let own = [self.endpoint.next_timeout(), self.transport.next_timeout()];
+        let round = self.round.as_ref().map(|(_, _, at)| *at);
+        let own = [self.endpoint.next_timeout(), self.transport.next_timeout(), round];
         own.into_iter().flatten().min()
     }
 
@@ -536,6 +555,7 @@ impl Driver {
                     None => pending.end(Err(RequestError::Busy)),
                 }
             }
+            Command::Each(peers, request) => self.round = Some((request, peers.into_iter(), now)),
             Command::Cancel(number) => {
                 self.pending.remove(&number);
                 if let Some(Some(peer)) = self.transport.server() {
@@ -576,6 +596,19 @@ impl Driver {
                 self.pending.insert(id.number, pending);
             }
             Err(error) => pending.end(Err(error)),
+        }
+    }
+
+    /// Sends a request to the next of many peers.
+    fn send_round(&mut self) {
+        let now = Instant::now();
+        let due = self.round.take_if(|(_, _, at)| *at <= now);
+        let Some((request, mut peers, _)) = due else { return };
+        for peer in peers.by_ref().take(ROUND) {
+            self.start(now, peer, request.clone(), Duration::ZERO, Pending::Permit(None));
+        }
+        if peers.len() > 0 {
+            self.round = Some((request, peers, now + ROUND_PAUSE));
         }
     }
 

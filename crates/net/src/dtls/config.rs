@@ -17,6 +17,7 @@ use super::engine::{self, Keys};
 use super::{DtlsError, MAX_DATAGRAM};
 
 /// The key of a device, as its session uses it. `Debug` does not print it.
+#[derive(Clone)]
 pub struct Psk {
     device: [u8; 8],
     key: Zeroizing<[u8; 32]>,

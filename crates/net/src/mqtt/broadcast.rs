@@ -26,7 +26,7 @@ use super::{Options, Topics, name, named, parse};
 use crate::broadcast::medium::{BroadcastLink, MAX_DATAGRAM, check_length};
 use crate::client::random;
 use crate::fair;
-use crate::link::{LinkError, State};
+use crate::link::{LinkError, State, Up};
 
 /// The maximum total size of the received frames that wait, in bytes.
 const WAITING_BYTES: usize = 8 << 20;
@@ -107,7 +107,7 @@ impl driver::Inbox for Inbox {
             Some(from) if from == self.own => {}
             // Copy the payload, because a slice would keep the connection's whole buffer in memory.
             Some(from) if payload.len() <= MAX_DATAGRAM => {
-                self.waiting.put(from, Bytes::copy_from_slice(payload));
+                self.waiting.put(Up::new(from, Bytes::copy_from_slice(payload)));
             }
             _ => self.waiting.refuse(),
         }

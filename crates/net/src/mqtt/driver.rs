@@ -206,7 +206,7 @@ impl Inbox for ParentInbox {
         match device {
             // Copy the payload, because a slice would keep the connection's whole buffer in memory.
             Some(device) if payload.len() <= MAX_FRAME => {
-                self.0.waiting.put(device, Bytes::copy_from_slice(payload));
+                self.0.waiting.put(Up::new(device, Bytes::copy_from_slice(payload)));
             }
             _ => self.0.waiting.refuse(),
         }
@@ -305,10 +305,7 @@ mod tests {
         assert_eq!(inbox.dropped(), unknown);
         for _ in 0..2 {
             for device in members {
-                assert_eq!(
-                    inbox.next(None).await,
-                    Up { device, frame: Bytes::from(vec![3; 60_000]) }
-                );
+                assert_eq!(inbox.next(None).await, Up::new(device, Bytes::from(vec![3; 60_000])));
             }
         }
     }

@@ -13,17 +13,17 @@ use moteseal_net::link::{State, until_up, until_up_within};
 use moteseal_net::mqtt::Backoff;
 use moteseal_net::{ChildLink as _, Down, ParentLink as _};
 
-const SECRET: [u8; 32] = [9; 32];
+pub(crate) const SECRET: [u8; 32] = [9; 32];
 const GROUP: GroupId = GroupId([3; 8]);
-const DEVICE: [u8; 8] = *b"device-1";
-const OTHER: [u8; 8] = *b"device-2";
+pub(crate) const DEVICE: [u8; 8] = *b"device-1";
+pub(crate) const OTHER: [u8; 8] = *b"device-2";
 const SOON: Duration = Duration::from_secs(20);
 
-fn local() -> SocketAddr {
+pub(crate) fn local() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-fn server() -> Security {
+pub(crate) fn server() -> Security {
     let config = dtls::ServerConfig::new().with_psk(|device| {
         let secret = LinkKey::secret_of(&SECRET, GROUP, DeviceId(*device));
         Some(LinkKey::dtls_psk(&secret))
@@ -32,7 +32,12 @@ fn server() -> Security {
     Security::Server(Box::new(server))
 }
 
-fn options(address: SocketAddr, is_secure: bool, of: [u8; 8], secret: [u8; 32]) -> ChildOptions {
+pub(crate) fn options(
+    address: SocketAddr,
+    is_secure: bool,
+    of: [u8; 8],
+    secret: [u8; 32],
+) -> ChildOptions {
     let scheme = if is_secure { "coaps" } else { "coap" };
     let address = Address::parse(&format!("{scheme}://{address}")).unwrap();
     let mut options = ChildOptions::new(address, "field");
@@ -55,7 +60,7 @@ fn parent(is_secure: bool, address: SocketAddr) -> (CoapParent, SocketAddr) {
     (parent, address)
 }
 
-async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("it takes too long")
 }
 

@@ -71,7 +71,7 @@ fn without_faults_every_frame_arrives_once_and_in_order() {
             parent.send(B, numbered(n)).await.unwrap();
         }
         for n in 0..100 {
-            assert_eq!(parent.receive().await.unwrap(), Up { device: A, frame: numbered(n) });
+            assert_eq!(parent.receive().await.unwrap(), Up::new(A, numbered(n)));
             assert_eq!(device.receive().await.unwrap(), Down::Frame(numbered(n)));
         }
         assert!(rest(&mut parent).await.is_empty());

@@ -8,6 +8,7 @@ mod client;
 #[cfg(feature = "tls")]
 mod coap_link;
 mod coap_lossy;
+mod coap_places;
 mod coap_rules;
 #[cfg(feature = "tls")]
 mod dtls;

@@ -85,13 +85,13 @@ async fn carries_frames_and_announcements_in_both_versions_over_tcp_and_tls() {
                 (parent(&options).await, device(&options, A).await, device(&options, B).await);
             for n in 0..200 {
                 a.send(numbered(n)).await.unwrap();
-                assert_eq!(up(&mut parent).await, Up { device: A, frame: numbered(n) });
+                assert_eq!(up(&mut parent).await, Up::new(A, numbered(n)));
                 parent.send(A, numbered(n)).await.unwrap();
                 assert_eq!(down(&mut a).await, Down::Frame(numbered(n)));
             }
             let large = Bytes::from(vec![7; MAX_FRAME]);
             b.send(large.clone()).await.unwrap();
-            assert_eq!(up(&mut parent).await, Up { device: B, frame: large.clone() });
+            assert_eq!(up(&mut parent).await, Up::new(B, large.clone()));
             parent.announce(large.clone()).await.unwrap();
             assert_eq!(down(&mut a).await, Down::Announcement(large.clone()));
             assert_eq!(down(&mut b).await, Down::Announcement(large));

@@ -5,7 +5,7 @@
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   the same as rust, and the C compiler and linker that the dependencies need
 #   peers   the same as build, and the libraries that the measured peers need
-#   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, curl, Mosquitto,
+#   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, tshark, curl, Mosquitto,
 #           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
@@ -121,6 +121,7 @@ test)
     build
     need openssl openssl
     need coap-client-notls libcoap3-bin
+    need tshark tshark
     need git git
     need curl curl
     broker

@@ -1,6 +1,6 @@
 //! Devices, gateways and clouds over CoAP, as processes: a device forwards its readings over DTLS to a
-//! gateway, which uploads them over DTLS to a cloud; `push` uploads bundles; and the clients of libcoap
-//! do the same.
+//! gateway, which uploads them over CoAP to a cloud; `push` uploads bundles; and libcoap and aiocoap do
+//! the same.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::scene::Scene;
 
 /// A running service, which is killed when this is dropped.
-struct Service {
+pub(crate) struct Service {
     process: Child,
     urls: Vec<String>,
 }
@@ -23,7 +23,7 @@ impl Drop for Service {
 
 impl Service {
     /// Starts a command that prints `count` addresses when it is ready.
-    fn start(scene: &Scene, arguments: &[&str], count: usize) -> Self {
+    pub(crate) fn start(scene: &Scene, arguments: &[&str], count: usize) -> Self {
         let mut command = scene.command(arguments);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -32,25 +32,33 @@ impl Service {
         Self { process, urls }
     }
 
-    fn url(&self, scheme: &str) -> &str {
+    /// Returns the number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn url(&self, scheme: &str) -> &str {
         let start = format!("{scheme}://");
         self.urls.iter().find(|url| url.starts_with(&start)).unwrap()
     }
 }
 
 /// Returns a group with a budget, whose devices share link secrets with the gateway and the cloud.
-fn scene() -> Scene {
+pub(crate) fn scene(devices: &[&str]) -> Scene {
     let scene = Scene::new();
     scene.run(&["key", "new", "--out", "keys/gateway"]).done();
     let new = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "home"];
     let budget = ["--epoch", "1h", "--budget", "1000", "--coordinator", "keys/gateway.pub.pem"];
-    let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
-    scene.run(&[&new[..], &budget, &devices, &["--out", "budget.cbor"]].concat()).done();
+    let mut arguments = [&new[..], &budget, &["--out", "budget.cbor"]].concat();
+    let members = devices.iter().map(|device| format!("{device}=keys/{device}.pub.pem"));
+    let members: Vec<String> = members.collect();
+    members.iter().for_each(|member| arguments.extend(["--device", member]));
+    scene.run(&arguments).done();
     std::fs::rename(scene.path("budget.cbor"), scene.path("roster.cbor")).unwrap();
     for parent in ["link", "cloud"] {
         let secret = format!("keys/{parent}.key");
         scene.run(&["key", "link", "--out", &secret]).done();
-        for device in ["dev1", "dev2"] {
+        for device in devices {
             let out = format!("keys/{device}.{parent}.key");
             let link = ["key", "link", "--group-secret", &secret, "--device", device];
             scene.with_roster(&[&link[..], &["--out", &out]].concat()).done();
@@ -59,9 +67,9 @@ fn scene() -> Scene {
     scene
 }
 
-const ROSTER: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+pub(crate) const ROSTER: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
 
-fn cloud(scene: &Scene, more: &[&str]) -> Service {
+pub(crate) fn cloud(scene: &Scene, more: &[&str]) -> Service {
     let run = ["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"];
     let coap = ["--listen-coap", "127.0.0.1:0", "--listen-coaps", "127.0.0.1:0"];
     let secret = ["--link-secret", "keys/cloud.key"];
@@ -70,7 +78,7 @@ fn cloud(scene: &Scene, more: &[&str]) -> Service {
 
 #[test]
 fn readings_reach_the_cloud_over_dtls_only() {
-    let scene = scene();
+    let scene = scene(&["dev1", "dev2"]);
     let cloud = cloud(&scene, &[]);
     scene.write(
         "gateway.toml",
@@ -182,6 +190,29 @@ fn a_client_certificate_has_the_rights_of_its_user_over_coap() {
     assert!(revoked.failed(2).contains("Unauthorized"), "{revoked:?}");
 }
 
+/// Writes the certificate of a server and its key, `server.pem` and `server.key`.
+pub(crate) fn certificate(scene: &Scene) {
+    use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair};
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    scene.write("server.pem", &parameters.self_signed(&key).unwrap().pem());
+    scene.write("server.key", &key.serialize_pem());
+}
+
+/// Returns the identity and the key of DTLS for a link secret. The file has the secret as hexadecimal
+/// digits, and the device in the next line.
+pub(crate) fn dtls_key(scene: &Scene, file: &str) -> (String, zeroize::Zeroizing<[u8; 32]>) {
+    let text = std::fs::read_to_string(scene.path(file)).unwrap();
+    let (digits, device) = (text.lines().next().unwrap(), text.lines().nth(1).unwrap());
+    let device = device.rsplit_once(" of ").unwrap().0.rsplit_once('/').unwrap().1;
+    let mut secret = [0; 32];
+    for (byte, pair) in secret.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    }
+    (device.to_owned(), moteseal_core::link::LinkKey::dtls_psk(&secret))
+}
+
 /// Runs a client of libcoap, which `tools/setup.sh` installs.
 fn libcoap(scene: &Scene, program: &str, arguments: &[&str]) -> Output {
     let program = format!("coap-client-{program}");
@@ -203,15 +234,7 @@ fn libcoap_uploads_a_bundle_in_blocks_without_dtls_and_with_both_kinds_of_it() {
     scene.run(&["key", "link", "--out", "keys/cloud.key"]).done();
     let link = ["key", "link", "--group-secret", "keys/cloud.key", "--device", "dev1"];
     scene.with_roster(&[&link[..], &["--out", "keys/dev1.cloud.key"]].concat()).done();
-    let certificate = |name: &str, usage| {
-        use rcgen::{CertificateParams, KeyPair};
-        let key = KeyPair::generate().unwrap();
-        let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        parameters.extended_key_usages = vec![usage];
-        scene.write(&format!("{name}.pem"), &parameters.self_signed(&key).unwrap().pem());
-        scene.write(&format!("{name}.key"), &key.serialize_pem());
-    };
-    certificate("server", rcgen::ExtendedKeyUsagePurpose::ServerAuth);
+    certificate(&scene);
     let cloud = cloud(&scene, &["--tls-cert", "server.pem", "--tls-key", "server.key"]);
     let put = |program: &str, url: &str, more: &[&str]| {
         let url = format!("{url}/bundles");
@@ -224,15 +247,7 @@ fn libcoap_uploads_a_bundle_in_blocks_without_dtls_and_with_both_kinds_of_it() {
         assert!(text.contains(what), "{text}");
     };
     shows(put("notls", cloud.url("coap"), &[]), r#"{"stored":1,"known":0}"#);
-    // The key is derived from the link secret, which the file has as hexadecimal digits.
-    let text = std::fs::read_to_string(scene.path("keys/dev1.cloud.key")).unwrap();
-    let (digits, device) = (text.lines().next().unwrap(), text.lines().nth(1).unwrap());
-    let device = device.rsplit_once(" of ").unwrap().0.rsplit_once('/').unwrap().1;
-    let mut secret = [0; 32];
-    for (byte, pair) in secret.iter_mut().zip(digits.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    }
-    let key = moteseal_core::link::LinkKey::dtls_psk(&secret);
+    let (device, key) = dtls_key(&scene, "keys/dev1.cloud.key");
     // `coap-client` takes bytes of a key as text, so that a key with a zero cannot be given. This one
     // comes from a random secret.
     if !key.contains(&0) {
@@ -240,7 +255,8 @@ fn libcoap_uploads_a_bundle_in_blocks_without_dtls_and_with_both_kinds_of_it() {
         let key = std::ffi::OsStr::from_bytes(&key[..]);
         let url = format!("{}/bundles", cloud.url("coaps"));
         let mut command = Command::new("coap-client-openssl");
-        command.args(["-m", "put", "-t", "63", "-f", &file, "-b", "128", "-B", "20", "-u", device]);
+        command
+            .args(["-m", "put", "-t", "63", "-f", &file, "-b", "128", "-B", "20", "-u", &device]);
         let output = command.arg("-k").arg(key).arg(url).current_dir(scene.path("")).output();
         shows(output.unwrap().stdout, r#"{"stored":0,"known":1}"#);
     }
@@ -253,4 +269,42 @@ fn libcoap_uploads_a_bundle_in_blocks_without_dtls_and_with_both_kinds_of_it() {
     shows([junk.stdout, junk.stderr].concat(), "urn:moteseal:problem:");
     let core = format!("{}/.well-known/core", cloud.url("coap"));
     shows(libcoap(&scene, "notls", &["-m", "get", &core]).stdout, "</bundles>;rt=");
+}
+
+/// Puts the file of the second argument to the address of the first one, in blocks of 64 bytes, twice.
+/// Prints the responses.
+const AIOCOAP: &str = r#"
+import asyncio, sys
+import aiocoap
+async def main(url, path):
+    context = await aiocoap.Context.create_client_context()
+    body = open(path, "rb").read()
+    for _ in range(2):
+        message = aiocoap.Message(code=aiocoap.PUT, uri=url, payload=body, content_format=63)
+        message.remote.maximum_block_size_exp = 2
+        response = await context.request(message).response
+        print(response.code.dotted, response.payload.decode(), flush=True)
+asyncio.run(main(*sys.argv[1:]))
+"#;
+
+#[test]
+fn aiocoap_uploads_a_bundle_in_blocks_and_a_client_verifies_it() {
+    let Some(mut python) = moteseal_fixtures::python() else { return };
+    let scene = Scene::new();
+    scene.table("data.csv", 60);
+    scene.seal("data.csv", "dev1", &[]).done();
+    let [file] = &scene.names("bundles")[..] else { panic!("the table has one epoch") };
+    let path = scene.path("bundles").join(file);
+    assert!(path.metadata().unwrap().len() > 256, "it has several blocks of 64 bytes");
+    scene.run(&["key", "link", "--out", "keys/cloud.key"]).done();
+    let cloud = cloud(&scene, &[]);
+    let url = format!("{}/bundles", cloud.url("coap"));
+    let Output { status, stdout, stderr } =
+        python.args(["-c", AIOCOAP, &url]).arg(&path).output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let lines = String::from_utf8(stdout).unwrap();
+    assert_eq!(lines, "2.05 {\"stored\":1,\"known\":0}\n2.05 {\"stored\":0,\"known\":1}\n");
+    let get = ["get", "dev1", "--from", cloud.url("http"), "--rate", "1", "--since", "1970-01-01"];
+    let rows = scene.with_roster(&[&get[..], &["--format", "csv"]].concat()).done();
+    assert_eq!(rows.out.lines().count(), 61, "{rows:?}");
 }

@@ -3,7 +3,6 @@
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex, Sequence};
-use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::Signer as _;
 use moteseal_seal::UrgentEvent;
@@ -53,7 +52,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             if is_answer {
                 encode_end(&mut writer).unwrap();
             }
-            seeds.push([&[u8::from(is_answer)], writer.finish()].concat());
+            seeds.push([&[u8::from(is_answer)][..], writer.finish()].concat());
         }
     }
     seeds

@@ -28,7 +28,7 @@ fn flood(number: u64) -> (Ipv4Addr, Vec<u8>) {
         message.options.add(Number::URI_PATH, segment);
     }
     let mut bytes = message.encode();
-    if number % 4 == 0 {
+    if number.is_multiple_of(4) {
         bytes.push(0xff);
     }
     (Ipv4Addr::from(0x7f50_0000 | (number as u32 & 0xffff)), bytes)

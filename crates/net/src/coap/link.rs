@@ -526,15 +526,17 @@ impl AtParent {
         let newest = self.announcement.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(announcement) = newest {
             // If there is no room, it is lost: announcements are repeated.
-            let _ = handle.try_send(To::Peer(at.peer), round(announcement));
+            let _ = handle.try_send(To::Peer(at.peer), round(announcement, at.peer.is_secure()));
         }
     }
 }
 
-/// Returns the request that carries an announcement.
-fn round(announcement: Bytes) -> Request {
+/// Returns the request that carries an announcement. Without DTLS, the child responds, which validates
+/// its address.
+fn round(announcement: Bytes, is_secure: bool) -> Request {
     let request = Request { body: announcement, ..Request::new(Code::PUT, ROUND) };
-    Request { no_response: NO_SUCCESS, ..request }
+    let no_response = if is_secure { NO_SUCCESS } else { 0 };
+    Request { no_response, ..request }
 }
 
 /// The resources of a parent on one socket.
@@ -615,7 +617,10 @@ impl ParentLink for CoapParent {
         let handles = self.shared.handles.read().unwrap_or_else(PoisonError::into_inner).clone();
         for (number, handle) in handles.iter().enumerate() {
             let here = places.iter().filter(|at| at.socket == number).map(|at| at.peer);
-            handle.send_each(here.collect(), round(announcement.clone())).await;
+            let here: Vec<Peer> = here.collect();
+            // A socket has peers with DTLS, or peers without it.
+            let is_secure = here.iter().all(Peer::is_secure);
+            handle.send_each(here, round(announcement.clone(), is_secure)).await;
         }
         Ok(())
     }

@@ -110,6 +110,17 @@ async fn frames_and_announcements_travel_without_dtls() {
 }
 
 #[tokio::test]
+async fn a_child_without_dtls_that_sends_nothing_receives_long_frames() {
+    let (parent, address) = parent(false, local());
+    parent.announce(Bytes::from_static(b"round 1")).await.unwrap();
+    let mut child = CoapChild::new(options(address, false, DEVICE, SECRET), DEVICE).unwrap();
+    assert_eq!(within(child.receive()).await.unwrap(), Down::Announcement("round 1".into()));
+    let frame = Bytes::from(vec![7; MAX_FRAME]);
+    parent.send(DEVICE, frame.clone()).await.unwrap();
+    assert_eq!(within(child.receive()).await.unwrap(), Down::Frame(frame));
+}
+
+#[tokio::test]
 async fn frames_and_announcements_travel_within_dtls() {
     frames_travel(true, local()).await;
 }

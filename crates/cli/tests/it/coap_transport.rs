@@ -170,7 +170,7 @@ fn bundles_are_pushed_over_coap_and_a_device_pushes_only_its_own() {
 #[test]
 fn a_client_certificate_has_the_rights_of_its_user_over_coap() {
     let scene = crate::http_grades::scene();
-    let bound = ["cloud", "user", "add", "uploader", "--scope", "write", "--device", "dev1"];
+    let bound = ["cloud", "user", "add", "uploader", "--scope", "read,write", "--device", "dev1"];
     let of_key = ["--certificate", "client.pem", "--users", "users"];
     scene.with_roster(&[&bound[..], &of_key].concat()).done();
     let run = ["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"];

@@ -269,10 +269,10 @@ async fn an_event_that_the_cloud_rejects_holds_back_no_other_event() {
     let _ = station.commit().unwrap();
 
     let tokens = folder.path().join("tokens");
-    std::fs::write(&tokens, format!("write device={} secret-token\n", device_id(&roster, 0)))
+    std::fs::write(&tokens, format!("write device={} 4q9mB0xJ2kTqvYfB\n", device_id(&roster, 0)))
         .unwrap();
     let credential = folder.path().join("token");
-    std::fs::write(&credential, "secret-token\n").unwrap();
+    std::fs::write(&credential, "4q9mB0xJ2kTqvYfB\n").unwrap();
     let store =
         RedbStore::open(&folder.path().join("epochs.redb"), moteseal_store::Options::default());
     let store = Arc::new(store.unwrap());

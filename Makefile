@@ -154,13 +154,15 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, 100 reboots, 200 losses of power during updates, clippy of the peers
+test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, 100 reboots, 200 losses of power during updates, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,every interleaving of a small group)
 	cargo test --release $(CARGO_FLAGS) -p moteseal --test it every_interleaving -- --include-ignored --nocapture
 	$(call step,ten thousand transfers over CoAP with faults)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-net --test it coap_lossy -- --nocapture
+	$(call step,ten thousand devices with DTLS sessions with one gateway)
+	ulimit -n 12000 && MOTESEAL_DEVICES=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it coap_memory -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
 	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test it sums:: -- --nocapture
 	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-sum --test it query

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Label};
+use moteseal_net::coap::refused_by;
 use moteseal_service::{ConnectionMetrics, Refusals, Table};
 
 const REQUESTS: &str = "moteseal_requests_total";
@@ -54,8 +55,10 @@ impl Metrics {
             moteseal_api::paths::ALL.iter().map(|(route, _)| *route).chain(["other"]).collect();
         routes.dedup();
         let counter = |name, about| table.counter(name, about);
+        let refusals = Refusals::new(&table, "moteseal_coap_refused_total");
+        refusals.set(&table, &refused_by([]));
         Self {
-            refusals: Refusals::new(&table, "moteseal_coap_refused_total"),
+            refusals,
             routes: routes.into_iter().map(|route| (route, Route::new(&table, route))).collect(),
             stored: counter("moteseal_bundles_stored_total", "New bundles stored."),
             known: counter(

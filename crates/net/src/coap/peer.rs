@@ -39,6 +39,8 @@ pub(super) struct State {
     budget: Option<Budget>,
     /// Whether the peer returned the id of a message.
     answers: bool,
+    /// Whether the peer returned an id that no message has. It may be guessing.
+    guesses: bool,
     /// The entry of this peer in the endpoint's schedule.
     pub(super) scheduled: Option<Instant>,
     /// The second of the last datagram, for the order in which peers are forgotten.
@@ -192,6 +194,7 @@ impl State {
             observers: Vec::new(),
             budget: (!peer.is_secure()).then(Budget::default),
             answers: false,
+            guesses: false,
             scheduled: None,
             used: 0,
         }
@@ -212,8 +215,7 @@ impl State {
         }
     }
 
-    /// Notes that the peer returned a token, which it cannot guess: it receives what is sent to its
-    /// address.
+    /// Notes that the peer receives what is sent to its address.
     pub(super) fn validate(&mut self) {
         self.budget = None;
     }
@@ -303,20 +305,31 @@ impl State {
     /// Removes the confirmable message that an acknowledgement or a reset names. If an acknowledgement
     /// has a response, its token must be that of the message.
     ///
-    /// A message id alone has 16 bits, which can be guessed. It does not validate the address. The
-    /// message no longer counts as sent, so that a peer that acknowledges all messages receives as
-    /// many as it likes, and one whose address is forged receives little more.
+    /// The id also validates the address, unless the peer has returned a wrong one before. The ids of a
+    /// peer begin at a random one of 65,536, so a sender with a forged address has one guess. After a
+    /// wrong one, a message no longer counts as sent when it is acknowledged.
     pub(super) fn settle(&mut self, id: u16, token: Option<Token>) -> Option<Outgoing> {
         let is_it = |outgoing: &Outgoing| {
             outgoing.message.id == id && token.is_none_or(|token| outgoing.message.token == token)
         };
-        let at = self.active.iter().position(is_it)?;
+        let Some(at) = self.active.iter().position(is_it) else {
+            self.guesses = true;
+            return None;
+        };
         let outgoing = self.active.remove(at);
         self.answers = true;
+        if !self.guesses {
+            self.validate();
+        }
         if let Some(budget) = &mut self.budget {
             budget.sent = budget.sent.saturating_sub(outgoing.sent);
         }
         Some(outgoing)
+    }
+
+    /// Returns whether a message of a purpose waits for its acknowledgement.
+    pub(super) fn awaits(&self, purpose: Purpose) -> bool {
+        self.active.iter().any(|outgoing| outgoing.purpose == purpose)
     }
 
     /// Removes the messages of a purpose, because they are no longer needed.

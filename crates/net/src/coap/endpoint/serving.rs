@@ -18,8 +18,10 @@ use super::{Endpoint, Event, Shared, add_observe};
 const OPTIONS: usize = 5 + 4 + 5 + 4 + 1;
 /// When a client may try again after a request was refused because others are in progress, in seconds.
 const AGAIN: u32 = 1;
-/// The length of a ping in bytes.
-const PING: usize = 4;
+/// The length of a ping in bytes, with its IPv4 and UDP headers.
+const PING: usize = 4 + 28;
+/// The length of an observer's number as an option, and of the marker of the payload, in bytes.
+const OBSERVE: usize = 4 + 1;
 
 impl Endpoint {
     /// Answers a request. If the peer was forgotten meanwhile, nothing happens.
@@ -263,7 +265,13 @@ fn answered(
         return Some(Reply::Later);
     }
     if let Some(mut response) = shared.representations.get(now, &key, |of| is_further || same(of)) {
-        return Some(Reply::Message(sliced(state, shared, reception.token, &mut response, block2)));
+        return Some(Reply::Message(sliced(
+            state.room(),
+            shared,
+            reception.token,
+            &mut response,
+            block2,
+        )));
     }
     // A request that is not safe must not be processed again for the rest of its response.
     (is_further && request.code != Code::GET).then(|| bare(Code::REQUEST_ENTITY_INCOMPLETE))
@@ -287,7 +295,15 @@ fn finish(
         return;
     }
     let mut response = response;
-    let mut reply = sliced(state, shared, reception.token, &mut response, block2);
+    let is_first = block2.is_none_or(|block| block.number == 0);
+    let is_observed =
+        is_first && request.observes && response.accepts_observer && response.code.is_success();
+    // A new observer is pinged.
+    let room = match is_observed && !state.is_validated() {
+        true => state.room().saturating_sub(PING),
+        false => state.room(),
+    };
+    let mut reply = sliced(room, shared, reception.token, &mut response, block2);
     let is_in_blocks = reply.options.first(Number::BLOCK2).is_some();
     if (is_in_blocks && response.code.is_success())
         || (request.code != Code::GET && !tag.is_empty())
@@ -298,18 +314,14 @@ fn finish(
     if let Some(block) = block1 {
         reply.options.add_block(Number::BLOCK1, block);
     }
-    let is_first = block2.is_none_or(|block| block.number == 0);
-    let registers = is_first
-        && request.observes
-        && response.accepts_observer
-        && response.code.is_success()
-        && register(peer, state, shared, (reception.token, request, block2));
+    let registers =
+        is_observed && register(peer, state, shared, (reception.token, request, block2));
     if registers {
         add_observe(shared, &mut reply);
     }
     reply_with(now, peer, state, shared, reception, reply);
-    if registers && !state.is_validated() && state.room() >= PING {
-        // The reset that answers this ping shows that the peer exists (RFC 7252, section 4.3).
+    if registers && !state.is_validated() {
+        // The reset that answers this ping validates the address (RFC 7252, section 4.3).
         let ping = Message::new(Kind::Confirmable, Code::EMPTY, 0);
         state.confirm(now, peer, shared, (ping, Purpose::Proof));
     }
@@ -360,7 +372,14 @@ fn push(
     let key = observer.request.key(state.owner, Bytes::new());
     let block = Block { number: 0, more: false, exponent: observer.exponent };
     let mut response = response;
-    let mut message = sliced(state, shared, token, &mut response, Some(block));
+    let mut message = sliced(usize::MAX, shared, token, &mut response, Some(block));
+    // What is too long for an address that is not validated waits for the answer to the ping.
+    let is_long =
+        encoded_length(&token, &message.options) + OBSERVE + message.payload.len() > state.room();
+    let waits = is_long && state.awaits(Purpose::Proof);
+    if is_long && !waits {
+        message = sliced(state.room(), shared, token, &mut response, Some(block));
+    }
     match message.options.first(Number::BLOCK2) {
         Some(_) => shared.representations.put(now, key, response.clone(), Mark::default()),
         None => shared.representations.forget(&key),
@@ -371,8 +390,10 @@ fn push(
     } else {
         unregister(peer, state, shared, token);
     }
-    // The acknowledgement of the notification shows that the peer exists, too.
-    state.withdraw(Purpose::Proof);
+    // The acknowledgement of the notification validates the address, too.
+    if !waits {
+        state.withdraw(Purpose::Proof);
+    }
     let purpose = Purpose::Notification(token);
     if !state.confirm(now, peer, shared, (message, purpose)) {
         unregister(peer, state, shared, token);
@@ -399,7 +420,7 @@ pub(super) fn notified(
 /// most as long as the client asks, as this endpoint sends, and as an address that is not validated
 /// may receive. A representation in blocks gets a version, if it has none.
 fn sliced(
-    state: &State,
+    room: usize,
     shared: &Shared,
     token: Token,
     response: &mut Response,
@@ -412,7 +433,7 @@ fn sliced(
     response.write(&mut message.options);
     let head = encoded_length(&token, &message.options) + OPTIONS;
     let mut exponent = asked.exponent.min(largest);
-    while exponent > 0 && (16 << exponent) + head > state.room() {
+    while exponent > 0 && (16 << exponent) + head > room {
         exponent -= 1;
     }
     let (size, start, length) = (16 << exponent, asked.offset(), response.body.len());

@@ -237,7 +237,7 @@ fn a_client_observes_urgent_events_before_a_gateway_has_them() {
     let table = scene.with_roster(&["reading", "--file", "events"]).done();
     assert!(table.stderr.contains("2 urgent events verified"), "{table:?}");
     assert!(table.out.contains("94.00") && table.out.contains("93.50"), "{table:?}");
-    for (at, name) in [(stream.len() - 3, "NotAuthentic"), (stream.len() - 2, "UnknownItem")] {
+    for (at, name) in [(stream.len() - 3, "NotAuthentic"), (stream.len() - 2, "UnexpectedType")] {
         let mut forged = stream.clone();
         forged[at] ^= 1;
         fs::write(scene.path("forged"), forged).unwrap();

@@ -41,6 +41,8 @@ pub(super) struct State {
     answers: bool,
     /// Whether the peer returned an id that no message has. It may be guessing.
     guesses: bool,
+    /// The id of a ping that was withdrawn. Its answer may still arrive.
+    withdrawn: Option<u16>,
     /// The entry of this peer in the endpoint's schedule.
     pub(super) scheduled: Option<Instant>,
     /// The second of the last datagram, for the order in which peers are forgotten.
@@ -195,6 +197,7 @@ impl State {
             budget: (!peer.is_secure()).then(Budget::default),
             answers: false,
             guesses: false,
+            withdrawn: None,
             scheduled: None,
             used: 0,
         }
@@ -313,7 +316,11 @@ impl State {
             outgoing.message.id == id && token.is_none_or(|token| outgoing.message.token == token)
         };
         let Some(at) = self.active.iter().position(is_it) else {
-            self.guesses = true;
+            match self.withdrawn.take_if(|withdrawn| *withdrawn == id) {
+                Some(_) if !self.guesses => self.validate(),
+                Some(_) => {}
+                None => self.guesses = true,
+            }
             return None;
         };
         let outgoing = self.active.remove(at);
@@ -334,6 +341,11 @@ impl State {
 
     /// Removes the messages of a purpose, because they are no longer needed.
     pub(super) fn withdraw(&mut self, purpose: Purpose) {
+        if let Some(ping) =
+            self.active.iter().find(|of| purpose == Purpose::Proof && of.purpose == purpose)
+        {
+            self.withdrawn = Some(ping.message.id);
+        }
         self.active.retain(|outgoing| outgoing.purpose != purpose);
         self.waiting.retain(|outgoing| outgoing.purpose != purpose);
     }

@@ -177,10 +177,12 @@ fn an_address_that_is_not_validated_receives_at_most_three_times_what_it_sent() 
     assert!(bench.endpoint.counters().withheld > 0);
 }
 
-/// A stranger that observes, and whose address is not validated. Returns the ping.
-fn observed() -> (Bench, Message) {
+/// A stranger that observes, with an argument, and whose address is not validated. Returns the ping.
+fn observed(argument: &str) -> (Bench, Message) {
     let mut bench = Bench::new();
-    bench.receive(stranger(), &observe("a", 1, 0));
+    let mut message = observe("a", 1, 0);
+    message.options.add(Number::URI_QUERY, argument.to_owned());
+    bench.receive(stranger(), &message);
     let (id, _) = bench.requested();
     let sent = bench.respond(id, observable("x"));
     assert_eq!((sent.len(), sent[1].code), (2, Code::EMPTY));
@@ -189,7 +191,7 @@ fn observed() -> (Bench, Message) {
 
 #[test]
 fn a_guessed_message_id_does_not_validate_an_address() {
-    let (mut bench, ping) = observed();
+    let (mut bench, ping) = observed("");
     // A sender with a forged address tries several ids, of which one is that of the ping.
     for id in [ping.id.wrapping_add(1), ping.id] {
         bench.receive(stranger(), &Message::new(Kind::Reset, Code::EMPTY, id));
@@ -212,7 +214,7 @@ fn a_guessed_message_id_does_not_validate_an_address() {
 
 #[test]
 fn a_long_notification_waits_for_the_answer_to_the_ping_of_its_observer() {
-    let (mut bench, ping) = observed();
+    let (mut bench, ping) = observed("");
     assert_eq!(bench.notify("/a", &"y".repeat(900)), []);
     let sent = bench.receive(stranger(), &Message::new(Kind::Reset, Code::EMPTY, ping.id));
     assert_eq!((sent.len(), sent[0].payload.len()), (1, 900));
@@ -221,8 +223,18 @@ fn a_long_notification_waits_for_the_answer_to_the_ping_of_its_observer() {
 }
 
 #[test]
+fn the_answer_to_a_ping_may_arrive_after_a_short_notification() {
+    // The longer request permits the notification.
+    let (mut bench, ping) = observed("an argument");
+    let sent = bench.notify("/a", "y");
+    bench.receive(stranger(), &Message::new(Kind::Reset, Code::EMPTY, ping.id));
+    bench.receive(stranger(), &ack(&sent[0]));
+    assert_eq!(bench.notify("/a", &"z".repeat(900))[0].payload.len(), 900);
+}
+
+#[test]
 fn an_observer_that_answers_no_ping_receives_no_long_notification() {
-    let (mut bench, _) = observed();
+    let (mut bench, _) = observed("");
     assert_eq!(bench.notify("/a", &"y".repeat(900)), []);
     let sent = bench.pass(200.0);
     assert!(sent.iter().all(|sent| sent.code == Code::EMPTY), "{sent:?}");

@@ -239,6 +239,9 @@ fn aiocoap_observes_the_events_and_the_seals() {
     let served = serve();
     client.args(["-c", OBSERVER]).arg(served.url(""));
     let mut client = client.stdout(Stdio::piped()).spawn().unwrap();
+    // The client stops when the pipe is full.
+    let stdout = client.stdout.take().unwrap();
+    let shown = std::thread::spawn(|| std::io::read_to_string(stdout).unwrap());
     let ended = |byte: u8| {
         let stream = Some(vec![byte; 5000].into());
         Some(Arc::new(EndedEpoch { epoch: EpochNumber(byte.into()), stream }))
@@ -258,9 +261,9 @@ fn aiocoap_observes_the_events_and_the_seals() {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    let output = client.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
+    let status = client.wait().unwrap();
+    let text = shown.join().unwrap();
+    assert!(status.success(), "{text}");
     let (mut seen, mut epochs) = (Vec::new(), Vec::new());
     for line in text.lines() {
         let (path, hex) = line.split_once(' ').unwrap();

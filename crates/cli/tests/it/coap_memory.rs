@@ -99,11 +99,11 @@ fn group(scene: &Scene, count: usize) -> (Roster, [u8; 32]) {
     (Roster::open(&bytes, &operator.public()).unwrap(), secret.try_into().unwrap())
 }
 
-/// Runs `MOTESEAL_DEVICES` devices, by default 400; `make test-long` runs 10,000, which need as many open
+/// Runs `MOTESEAL_DEVICES` devices, by default 100; `make test-long` runs 10,000, which need as many open
 /// files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_devices_with_dtls_sessions_take_less_than_200_megabytes_of_the_gateway() {
-    let count = std::env::var("MOTESEAL_DEVICES").map_or(400, |count| count.parse().unwrap());
+    let count = std::env::var("MOTESEAL_DEVICES").map_or(100, |count| count.parse().unwrap());
     let scene = Scene::new();
     let (roster, secret) = group(&scene, count);
     let gateway = Service::start(&scene, &["gateway", "run", "--config", "gateway.toml"], 1);

@@ -108,7 +108,10 @@ fn libcoap_reads_each_form_and_the_list_of_resources() {
 fn libcoap_observes_the_readings() {
     let served = serve();
     let mut client = libcoap();
-    client.args(["-s", "2", "-w"]).arg(served.url("/sensors/temperature?sig=json"));
+    // A response in blocks, before the address is validated, would be printed among the notifications.
+    // The longer request permits a response in one message.
+    let path = format!("/sensors/temperature?sig=json&long={}", "x".repeat(70));
+    client.args(["-s", "2", "-w"]).arg(served.url(&path));
     served.sense(0);
     std::thread::sleep(Duration::from_millis(50));
     let mut client = client.stdout(Stdio::piped()).spawn().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The columns of the tables in a scene.
 pub(crate) const COLUMNS: [&str; 6] =
@@ -49,24 +49,23 @@ impl Run {
     }
 }
 
-/// Runs a command that must succeed, with its output discarded. Returns its own time: the time that
-/// it took, without the time in which its first thread was ready to run and other programs had the
-/// processors. Own time thus includes waits for disks and for other threads.
+/// Runs a command that must succeed, with its output discarded. Returns the processor time of all its
+/// threads. Other programs, which may hold processors and disks, do not change it.
 pub(crate) fn own_time(command: &mut Command) -> Duration {
-    let start = Instant::now();
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
-    let read = |file| fs::read_to_string(format!("/proc/{}/{file}", process.id())).unwrap();
-    // A process that has ended keeps its files in /proc until `wait`. The state follows the name of
-    // the program, which is in brackets.
-    while !read("stat").rsplit_once(") ").unwrap().1.starts_with('Z') {
+    let stat = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
+        // The name of the program, which is in brackets, may contain spaces.
+        stat.rsplit_once(") ").unwrap().1.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    // A process that has ended keeps its files in /proc until `wait`.
+    while stat()[0] != "Z" {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let took = start.elapsed();
-    // Times in nanoseconds: on a processor, and ready to run.
-    let times = read("schedstat");
-    let ready = times.split(' ').nth(1).unwrap().parse().unwrap();
+    // Times in user and kernel mode, in hundredths of a second.
+    let ticks: u64 = stat()[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
     assert!(process.wait().unwrap().success(), "{command:?}");
-    took.saturating_sub(Duration::from_nanos(ready))
+    Duration::from_millis(10 * ticks)
 }
 
 pub(crate) struct Scene {

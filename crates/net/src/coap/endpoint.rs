@@ -157,7 +157,7 @@ impl Shared {
 
 /// An endpoint.
 pub struct Endpoint {
-    peers: HashMap<Peer, State>,
+    peers: HashMap<Peer, Box<State>>,
     /// When each peer needs attention.
     schedule: BTreeSet<(Instant, Peer)>,
     /// The peers in the order in which they are forgotten: those without a validated address first,
@@ -235,7 +235,7 @@ impl Endpoint {
     /// Returns whether a message to a peer was retransmitted twice without an acknowledgement.
     #[must_use]
     pub fn is_stalled(&self, peer: Peer) -> bool {
-        self.peers.get(&peer).is_some_and(State::is_stalled)
+        self.peers.get(&peer).is_some_and(|state| state.is_stalled())
     }
 
     /// States which device a DTLS session belongs to. Its uploads continue after a new handshake.
@@ -378,13 +378,14 @@ impl Endpoint {
             }
             state.used = self.shared.ms(now) / 1000;
             self.by_use.insert((state.is_validated(), state.used, peer));
-            self.peers.insert(peer, state);
+            self.peers.insert(peer, Box::new(state));
         }
         let Some(state) = self.peers.get_mut(&peer) else {
             unreachable!("the state was inserted above")
         };
         let place = (state.is_validated(), state.used, peer);
         let result = step(state, &mut self.shared);
+        state.release();
         let moved = (state.is_validated(), state.used, peer);
         if place != moved {
             self.by_use.remove(&place);

@@ -231,7 +231,7 @@ async fn keep(
             status.changed().await.ok()?;
             continue;
         }
-        let hello = Request::new(Code::POST, path.to_owned());
+        let hello = hello(path);
         let wait = match handle.request(To::Server, hello, Duration::ZERO).await {
             Ok(response) => {
                 (unanswered, responded) = (0, Some(Instant::now()));
@@ -269,6 +269,12 @@ async fn keep(
     }
 }
 
+/// Returns the request that announces a child. Its acknowledgement is enough, and the parent stores no
+/// response.
+fn hello(path: &str) -> Request {
+    Request { no_response: NO_SUCCESS, ..Request::new(Code::POST, path) }
+}
+
 /// Opens a socket to the server: the name is resolved and the credentials are read. `attempt` is the
 /// number of attempts before this one that failed.
 async fn connect(
@@ -293,7 +299,7 @@ async fn connect(
         Socket::connect(server, security, options.backoff, config.clone(), |_| Box::new(service))
             .map_err(|error| unreachable(error.to_string()))
     };
-    let hello = Request::new(Code::POST, path.to_owned());
+    let hello = hello(path);
     let socket = first_responding(&addresses, attempt, &hello, open).await?;
     socket.ok_or_else(|| unreachable(format!("none of {} addresses responds", addresses.len())))
 }

@@ -106,21 +106,25 @@ tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 	$(TEST) --test $(ALONE)
 
 # These parts of the integration tests keep one processor busy for up to a minute each. They run after the
-# others, which wait most of the time.
-SLOW = footprint:: mutation:: embedded:: model::
+# others, which wait most of the time. The other stream builds the firmware for its footprint.
+SLOW = mutation:: embedded:: model::
+FOOTPRINT = footprint::
 # The integration tests take about as long as everything else.
-.PHONY: tests-integration tests-it tests-other tests-slow tests-programs
+.PHONY: tests-integration tests-it tests-other tests-slow tests-footprint tests-programs
 tests-integration:
 	@$(MAKE) --keep-going STREAMS= tests-it tests-slow
 
 tests-it:
-	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %)
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %) --skip $(FOOTPRINT)
 
 tests-other:
-	@$(MAKE) --keep-going STREAMS= firmware-test c python examples tests-programs differential
+	@$(MAKE) --keep-going STREAMS= firmware-test c python examples tests-programs differential tests-footprint
 
 tests-slow:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW)
+
+tests-footprint:
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(FOOTPRINT)
 
 # The unit tests, and the integration tests that are separate programs (CONTRIBUTING.md).
 PROGRAMS := $(notdir $(basename $(wildcard crates/*/tests/*.rs bindings/*/tests/*.rs)))

@@ -78,7 +78,11 @@ impl Number {
         let (digits, exponent) = shortest.split_once('e')?;
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
         let exponent = exponent.parse::<i64>().ok()? - i64::try_from(fraction.len()).ok()?;
-        Some((format!("{whole}{fraction}").parse().ok()?, exponent))
+        let mantissa = format!("{whole}{fraction}").parse::<i128>().ok()?;
+        // An integer that fits has no exponent, so that each number has one encoding.
+        let integer = u32::try_from(exponent).ok().and_then(|places| 10_i128.checked_pow(places));
+        let integer = integer.and_then(|power| mantissa.checked_mul(power));
+        Some(integer.filter(|integer| fits(*integer)).map_or((mantissa, exponent), |of| (of, 0)))
     }
 
     /// Returns the CBOR item: an integer, or a decimal fraction.
@@ -143,4 +147,28 @@ pub(super) fn add_head(out: &mut Vec<u8>, major: u8, argument: u64) {
 fn add_int(out: &mut Vec<u8>, value: i128) {
     let (major, argument) = if value < 0 { (1, -1 - value) } else { (0, value) };
     add_head(out, major, u64::try_from(argument).unwrap_or(u64::MAX));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_read_from_cbor_is_written_as_the_same_bytes() {
+        let zeros = "0".repeat(300);
+        for (text, read) in [
+            (format!("60.{zeros}"), "60".to_owned()),
+            ("17446744073709551616.0".to_owned(), "17446744073709552000".to_owned()),
+            (format!("-9{}.0", "0".repeat(18)), format!("-9{}", "0".repeat(18))),
+            (format!("6{}.0", "0".repeat(30)), format!("6{}", "0".repeat(30))),
+            (format!("0.{zeros}"), format!("0.{zeros}")),
+            (format!("0.{zeros}12345678901234567890123"), format!("0.{zeros}12345678901234567")),
+            ("-3.00".to_owned(), "-3.00".to_owned()),
+        ] {
+            let cbor = Number::parse(&text).unwrap().to_cbor();
+            let number = Number::from_cbor(&mut Reader::resume(&cbor)).unwrap();
+            assert_eq!((number.as_str(), number.to_cbor()), (&*read, cbor), "{text}");
+        }
+    }
 }

@@ -155,10 +155,11 @@ fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<Stri
         Item::Schema(bytes) => match Schema::decode(bytes) {
             Err(error) => vec![format!("schema    {}", error.named())],
             Ok(schema) => {
-                let size = schema.record_size().map_or_else(
-                    || "opaque records".to_owned(),
-                    |size| format!("records of {size} bytes"),
-                );
+                let size = match schema.record_size() {
+                    _ if schema.is_opaque() => "opaque records".to_owned(),
+                    Some(size) => format!("records of {size} bytes"),
+                    None => format!("records of up to {} bytes", schema.longest_record()),
+                };
                 let head = format!("schema    {size}, digest {}", schema.digest());
                 std::iter::once(head)
                     .chain(schema.fields().map(|field| field.to_string()))

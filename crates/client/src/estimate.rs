@@ -68,9 +68,16 @@ impl Field {
                 names.join(", ")
             ))
         })?;
+        if !field.kind.is_numeric() {
+            return Err(OutputError::unfit(format_args!(
+                "the values of {} are of type {}, which has no statistics",
+                self.0, field.kind
+            )));
+        }
         let mut result = Ok(());
         rows.for_each(|_, _, record| match field.read_f64(record) {
-            Ok(value) => take(value),
+            Ok(Some(value)) => take(value),
+            Ok(None) => {}
             Err(error) => result = Err(OutputError::of(error)),
         });
         result

@@ -26,142 +26,54 @@
 
 use core::fmt;
 
-use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::cbor::{self, BufferTooSmall, DecodeError, Reader, Writer};
 use crate::digest::Digest;
 
+mod check;
+mod encoding;
+mod field;
+mod field_type;
+mod labels;
+mod number;
+mod timestamp;
 mod unit;
 mod value;
 
+pub use check::{RecordCheck, RecordError};
+pub use field::{Field, MAX_NAME, MAX_TEXT, check_words};
+pub use field_type::FieldType;
+pub use labels::{Labels, MAX_LABEL, MAX_LABELS};
 pub use unit::{is_secondary_unit, is_unit};
 pub use value::{Decimal, Value, ValueError};
 
+use check::Size;
+use encoding::{Shape, Version};
+
 /// The largest number of fields in a schema.
 pub const MAX_FIELDS: usize = 64;
-/// The longest name of a field, in bytes.
-pub const MAX_NAME: usize = 64;
 /// Length of the longest schema in bytes.
 pub const MAX_SCHEMA: usize = 8 + MAX_FIELDS * (MAX_NAME + 32);
-
-/// The encoding of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FieldType {
-    /// 1 byte, unsigned.
-    U8,
-    /// 1 byte, two's complement.
-    I8,
-    /// 2 bytes, unsigned.
-    U16,
-    /// 2 bytes, two's complement.
-    I16,
-    /// 4 bytes, unsigned.
-    U32,
-    /// 4 bytes, two's complement.
-    I32,
-    /// 8 bytes, unsigned.
-    U64,
-    /// 8 bytes, two's complement.
-    I64,
-    /// IEEE 754 binary32.
-    F32,
-    /// IEEE 754 binary64.
-    F64,
-    /// 4 bytes, unsigned: milliseconds since the epoch's start.
-    Time,
-}
-
-impl FieldType {
-    /// All types, in the order of their numbers in encoded schemas.
-    pub const ALL: [Self; 11] = [
-        Self::U8,
-        Self::I8,
-        Self::U16,
-        Self::I16,
-        Self::U32,
-        Self::I32,
-        Self::U64,
-        Self::I64,
-        Self::F32,
-        Self::F64,
-        Self::Time,
-    ];
-
-    /// Returns the number of the type in an encoded schema.
-    #[must_use]
-    pub const fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// Returns the type with this number.
-    #[must_use]
-    pub fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.get(usize::try_from(number).ok()?).copied()
-    }
-
-    /// Returns the name of the type on command lines.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "u8",
-            Self::I8 => "i8",
-            Self::U16 => "u16",
-            Self::I16 => "i16",
-            Self::U32 => "u32",
-            Self::I32 => "i32",
-            Self::U64 => "u64",
-            Self::I64 => "i64",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::Time => "time",
-        }
-    }
-
-    /// Returns the type with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// Returns the length of a value in a record, in bytes.
-    #[must_use]
-    pub const fn size(self) -> usize {
-        match self {
-            Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::I16 => 2,
-            Self::U32 | Self::I32 | Self::F32 | Self::Time => 4,
-            Self::U64 | Self::I64 | Self::F64 => 8,
-        }
-    }
-
-    /// Returns whether the type may have a divisor and an offset.
-    #[must_use]
-    pub const fn is_integer(self) -> bool {
-        !matches!(self, Self::F32 | Self::F64 | Self::Time)
-    }
-
-    /// Returns whether the type has negative values.
-    #[must_use]
-    pub const fn is_signed(self) -> bool {
-        match self {
-            Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::F32 | Self::F64 => true,
-            Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::Time => false,
-        }
-    }
-}
-
-impl fmt::Display for FieldType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 named_errors! {
     /// Why a schema was rejected.
     SchemaError {
         /// The bytes are not a schema.
         Decode(error: DecodeError) => from,
+        /// The schema is longer than [`MAX_SCHEMA`].
+        SchemaTooLong => "the encoded schema is longer than 6152 bytes; shorten names or labels",
         /// There are more than [`MAX_FIELDS`] fields.
         TooManyFields => "a schema has at most 64 fields",
+        /// A field has a key that is unknown, and that a reader must understand.
+        UnsupportedField {
+            /// The key in the field's map.
+            key: u64,
+        } => "a field has the key {key}, which this version of the software does not know; \
+            update the software",
+        /// A field's id is not 1 to 65535.
+        InvalidFieldId => "a field's id must be 1 to 65535",
+        /// Two fields have the same id.
+        DuplicateFieldId => "two fields have the same id; a field without #ID has its position, \
+            counted from 1, as its id",
         /// A field's name is empty, longer than [`MAX_NAME`] bytes, or has control characters.
         InvalidFieldName =>
             "a field's name must be 1 to 64 bytes of UTF-8 without control characters",
@@ -172,12 +84,20 @@ named_errors! {
             "the unit is not a SenML unit such as Cel, %RH or V; leave it empty for no unit",
         /// The type of a field does not exist.
         UnknownFieldType => "the type is not one of \
-            u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time",
-        /// A divisor is 0 or above 2^32-1, or a float or time field has a scale.
+            u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time, \
+            bool, enum(LABEL,...), text32, timestamp, point",
+        /// A divisor is 0 or above 2^32-1, or a field that is not an integer has a scale.
         ScaleOutOfRange => "a divisor must be 1 to 4294967295, an offset must fit 64 bits, \
             and only integer types may have them",
-        /// The text is not `name:unit:type`, with or without `/divisor` and `+offset`.
-        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET], \
+        /// An enumeration has no labels, too many or invalid ones, or another type has labels.
+        InvalidLabels => "an enum must have 1 to 254 distinct labels of 1 to 64 bytes, without \
+            control characters, commas and brackets, such as enum(off,on)",
+        /// The longest length of a text is not 1 to 254, or another type has such a length.
+        InvalidTextLength => "a text must state the length of the longest value, 1 to 254 bytes, \
+            such as text32",
+        /// The text is not `name:unit:type`, with or without `/divisor`, `+offset`, `?`, `~` and
+        /// `#id`.
+        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID], \
             such as temperature:Cel:i16/100",
         /// The output buffer is too small.
         BufferTooSmall => "the schema does not fit the buffer",
@@ -190,172 +110,22 @@ impl From<BufferTooSmall> for SchemaError {
     }
 }
 
-/// One field of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
-    /// The name, distinct within its schema.
-    pub name: &'a str,
-    /// A SenML unit (RFC 8428, RFC 8798), or empty.
-    pub unit: &'a str,
-    /// The type of the field, which determines its encoding.
-    pub kind: FieldType,
-    /// The divisor, by which the sum of raw value and offset is divided.
-    pub divisor: u32,
-    /// The offset, added to the raw value.
-    pub offset: i64,
-    /// The byte offset of the field in a record. It is 0 for a field that does not come from a
-    /// schema.
-    start: usize,
-}
-
-impl<'a> Field<'a> {
-    /// Creates a field with divisor 1 and offset 0.
-    #[must_use]
-    pub const fn new(name: &'a str, unit: &'a str, kind: FieldType) -> Self {
-        Self { name, unit, kind, divisor: 1, offset: 0, start: 0 }
-    }
-
-    /// Returns the same field with a scale: `value = (raw + offset) / divisor`.
-    #[must_use]
-    pub const fn scaled(self, divisor: u32, offset: i64) -> Self {
-        Self { divisor, offset, ..self }
-    }
-
-    /// Returns the field without its name and unit. It can still read and write values.
-    #[must_use]
-    pub const fn unnamed(self) -> Field<'static> {
-        Field {
-            name: "",
-            unit: "",
-            kind: self.kind,
-            divisor: self.divisor,
-            offset: self.offset,
-            start: self.start,
-        }
-    }
-
-    /// Parses `name:unit:type[/divisor][+offset]`, such as `temperature:Cel:i16/100` or
-    /// `pressure:hPa:u16/10+9000`. The name may contain colons.
-    ///
-    /// # Errors
-    /// `MalformedField`, `InvalidFieldName`, `UnknownUnit`, `UnknownFieldType` or
-    /// `ScaleOutOfRange`.
-    pub fn parse(text: &'a str) -> Result<Self, SchemaError> {
-        let (rest, packing) = text.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
-        let (name, unit) = rest.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
-        let (packing, offset) = match packing.find(['+', '-']) {
-            // The integer parser accepts a leading sign.
-            Some(at) => {
-                (&packing[..at], packing[at..].parse().map_err(|_| SchemaError::ScaleOutOfRange)?)
-            }
-            None => (packing, 0),
-        };
-        let (kind, divisor) = match packing.split_once('/') {
-            Some((kind, divisor)) => {
-                (kind, divisor.parse().map_err(|_| SchemaError::ScaleOutOfRange)?)
-            }
-            None => (packing, 1),
-        };
-        let kind = FieldType::from_name(kind).ok_or(SchemaError::UnknownFieldType)?;
-        let field = Self::new(name, unit, kind).scaled(divisor, offset);
-        field.check()?;
-        Ok(field)
-    }
-
-    /// Returns the byte offset of the field in a record; 0 if the field does not come from a
-    /// schema.
-    #[must_use]
-    pub const fn start(&self) -> usize {
-        self.start
-    }
-
-    fn check(&self) -> Result<(), SchemaError> {
-        check_words(self.name, self.unit)?;
-        if self.divisor == 0 || (!self.kind.is_integer() && (self.divisor, self.offset) != (1, 0)) {
-            return Err(SchemaError::ScaleOutOfRange);
-        }
-        Ok(())
-    }
-
-    /// Reads a field of a schema that has been checked before.
-    fn resume(reader: &mut Reader<'a>) -> Option<Self> {
-        let shape = Shape::read(reader).ok()?;
-        Some(
-            Self::new(shape.name, shape.unit, FieldType::from_number(shape.kind)?)
-                .scaled(u32::try_from(shape.divisor).ok()?, shape.offset),
-        )
-    }
-}
-
-/// Checks that a schema may contain this name and unit.
-///
-/// # Errors
-/// [`SchemaError`].
-pub fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
-    // Names appear in table headers and on terminals, where control characters would take effect.
-    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
-        return Err(SchemaError::InvalidFieldName);
-    }
-    if is_unit(unit) { Ok(()) } else { Err(SchemaError::UnknownUnit) }
-}
-
-/// A field of an encoded schema. Its elements have the right CBOR types, but their values have not
-/// been checked.
-struct Shape<'a> {
-    name: &'a str,
-    unit: &'a str,
-    kind: u64,
-    divisor: u64,
-    offset: i64,
-}
-
-impl<'a> Shape<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        reader.array(5)?;
-        Ok(Self {
-            name: reader.text()?,
-            unit: reader.text()?,
-            kind: reader.u64()?,
-            divisor: reader.u64()?,
-            offset: reader.i64()?,
-        })
-    }
-
-    fn check(&self) -> Result<Field<'a>, SchemaError> {
-        check_words(self.name, self.unit)?;
-        let kind = FieldType::from_number(self.kind).ok_or(SchemaError::UnknownFieldType)?;
-        let divisor = u32::try_from(self.divisor).map_err(|_| SchemaError::ScaleOutOfRange)?;
-        let field = Field::new(self.name, self.unit, kind).scaled(divisor, self.offset);
-        field.check()?;
-        Ok(field)
-    }
-}
-
-impl fmt::Display for Field<'_> {
-    /// Writes the text form that [`Field::parse`] reads.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.name, self.unit, self.kind)?;
-        if self.divisor != 1 {
-            write!(f, "/{}", self.divisor)?;
-        }
-        if self.offset != 0 {
-            write!(f, "{:+}", self.offset)?;
-        }
-        Ok(())
-    }
-}
-
 /// A schema that has been checked completely. It borrows its encoding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Schema<'a> {
     bytes: &'a [u8],
-    fields: usize,
-    record_size: usize,
+    version: Version,
+    fields: u8,
+    /// The number of text fields.
+    texts: u8,
+    /// The length of all cells that are not texts, in bytes.
+    fixed: u16,
 }
 
 impl Schema<'static> {
     /// The schema without fields. Its records are opaque and of any length.
-    pub const OPAQUE: Self = Schema { bytes: &[0x82, 0x01, 0x80], fields: 0, record_size: 0 };
+    pub const OPAQUE: Self =
+        Schema { bytes: &[0x82, 0x01, 0x80], version: Version::One, fields: 0, texts: 0, fixed: 0 };
 }
 
 impl<'a> Schema<'a> {
@@ -366,52 +136,91 @@ impl<'a> Schema<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, SchemaError> {
         let mut reader = Reader::new(bytes)?;
         reader.array(2)?;
-        reader.version()?;
+        let version = Version::read(&mut reader)?;
         let fields = usize::try_from(reader.array_any()?).unwrap_or(usize::MAX);
-        for _ in 0..fields {
-            Shape::read(&mut reader)?;
+        // Opaque schemas have version 1.
+        if version == Version::Two && fields == 0 {
+            return Err(DecodeError::UnsupportedVersion.into());
         }
-        if fields > MAX_FIELDS {
-            return Err(SchemaError::TooManyFields);
-        }
-        let mut reader = Self::reader(bytes);
-        let mut names = [""; MAX_FIELDS];
-        let mut record_size = 0;
         for at in 0..fields {
-            let field = Shape::read(&mut reader)?.check()?;
+            Shape::read(&mut reader, version, at + 1)?;
+        }
+        if version == Version::Two && bytes.len() > MAX_SCHEMA {
+            return Err(SchemaError::SchemaTooLong);
+        }
+        let count = u8::try_from(fields)
+            .ok()
+            .filter(|_| fields <= MAX_FIELDS)
+            .ok_or(SchemaError::TooManyFields)?;
+        let mut schema = Self { bytes, version, fields: count, texts: 0, fixed: 0 };
+        let mut reader = schema.reader();
+        let (mut names, mut ids) = ([""; MAX_FIELDS], [0; MAX_FIELDS]);
+        for at in 0..fields {
+            let field = Shape::read(&mut reader, version, at + 1)?.check(version)?;
             if names[..at].contains(&field.name) {
                 return Err(SchemaError::DuplicateField);
             }
-            names[at] = field.name;
-            record_size += field.kind.size();
+            if ids[..at].contains(&field.id) {
+                return Err(SchemaError::DuplicateFieldId);
+            }
+            (names[at], ids[at]) = (field.name, field.id);
+            schema.place(&field);
         }
-        Ok(Self { bytes, fields, record_size })
+        Ok(schema)
     }
 
     /// Writes the schema of these fields to `out` ([`MAX_SCHEMA`] bytes suffice) and checks it. An
-    /// empty list of fields results in [`Schema::OPAQUE`].
+    /// empty list of fields results in [`Schema::OPAQUE`]. Uses version 1 if it can express the
+    /// fields.
     ///
     /// # Errors
     /// [`SchemaError`].
     pub fn encode(fields: &[Field<'_>], out: &'a mut [u8]) -> Result<Self, SchemaError> {
+        let is_in_version_1 =
+            fields.iter().zip(1..).all(|(field, position)| field.is_in_version_1(position));
+        let version = if is_in_version_1 { Version::One } else { Version::Two };
+        // In version 2, a schema may be longer than MAX_SCHEMA although its fields are valid.
+        let is_short = out.len() < MAX_SCHEMA;
         let mut out = Writer::new(out);
-        out.array(2)?.uint(1u8)?.array(fields.len() as u64)?;
-        for field in fields {
-            out.array(5)?
-                .text(field.name)?
-                .text(field.unit)?
-                .uint(field.kind.number())?
-                .uint(field.divisor)?
-                .int(field.offset)?;
+        let written = Self::write(fields, version, &mut out);
+        if written.is_err() && version == Version::Two && !is_short {
+            return Err(SchemaError::SchemaTooLong);
         }
+        written?;
         Self::decode(out.finish())
     }
 
-    /// Returns a reader at the first field of a schema that has been read before.
-    fn reader(bytes: &'a [u8]) -> Reader<'a> {
-        let mut reader = Reader::resume(bytes);
-        let _ = reader.array_any().and_then(|_| reader.version()).and_then(|()| reader.array_any());
-        reader
+    fn write(
+        fields: &[Field<'_>],
+        version: Version,
+        out: &mut Writer<'_>,
+    ) -> Result<(), BufferTooSmall> {
+        out.array(2)?.uint(version.number())?.array(fields.len() as u64)?;
+        for (field, position) in fields.iter().zip(1..) {
+            encoding::write(field, version, position, out)?;
+        }
+        Ok(())
+    }
+
+    /// Returns a reader at the first field. The schema has been read before.
+    fn reader(&self) -> Reader<'a> {
+        // The array, the version, and the head of the list of fields.
+        let head = 2 + cbor::head(4, self.fields.into()).1;
+        Reader::resume(self.bytes.get(head..).unwrap_or_default())
+    }
+
+    /// Counts the cell of a field. Returns the field with its place in records.
+    fn place(&mut self, field: &Field<'a>) -> Field<'a> {
+        let start = self.fixed;
+        let skip = if field.kind == FieldType::Text {
+            self.texts += 1;
+            self.texts - 1
+        } else {
+            // A schema has at most 64 cells of at most 8 bytes.
+            self.fixed += u16::try_from(field.kind.size()).unwrap_or(8);
+            0
+        };
+        Field { start, skip, ..*field }
     }
 
     /// Returns the encoded schema.
@@ -427,21 +236,48 @@ impl<'a> Schema<'a> {
         Digest::of(&[b"moteseal/1/schema\0", self.bytes])
     }
 
-    /// Returns the length of a record in bytes, or `None` if records are opaque.
+    /// Returns whether the schema has no fields. Its records are then opaque.
     #[must_use]
-    pub const fn record_size(&self) -> Option<usize> {
-        if self.fields == 0 { None } else { Some(self.record_size) }
+    pub const fn is_opaque(&self) -> bool {
+        self.fields == 0
     }
 
-    /// Returns the fields, in the order in which a record contains them.
+    /// Returns the length of a record in bytes, or `None` if records have different lengths: if
+    /// they are opaque, or have texts. A record of such a schema follows its length wherever it is
+    /// hashed, stored or sent ([`Framing::Prefixed`](crate::record::Framing::Prefixed)).
+    #[must_use]
+    pub const fn record_size(&self) -> Option<usize> {
+        match self.size() {
+            Size::Fixed { size } => Some(size as usize),
+            Size::Opaque | Size::Texts { .. } => None,
+        }
+    }
+
+    const fn size(&self) -> Size {
+        match (self.fields, self.texts) {
+            (0, _) => Size::Opaque,
+            (_, 0) => Size::Fixed { size: self.fixed },
+            (_, texts) => Size::Texts { fixed: self.fixed, texts },
+        }
+    }
+
+    const fn is_in_version_1(&self) -> bool {
+        matches!(self.version, Version::One)
+    }
+
+    /// Returns the fields, in the order of the schema. A record contains the cells of all fields
+    /// that are not texts in this order, followed by the texts in this order.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
-        let mut reader = Self::reader(self.bytes);
-        let mut start = 0;
-        (0..self.fields).map(move |_| {
+        let (version, fixed, mut reader) = (self.version, self.fixed, self.reader());
+        let mut placed = Self { texts: 0, fixed: 0, ..*self };
+        (1..=self.fields).map(move |position| {
             // The bytes have been read successfully before, so nothing here fails.
-            let field = Field::resume(&mut reader).unwrap_or(Field::new("", "", FieldType::U8));
-            start += field.kind.size();
-            Field { start: start - field.kind.size(), ..field }
+            let field = Shape::read(&mut reader, version, position.into())
+                .and_then(|shape| shape.field(version))
+                .unwrap_or(Field::new("", "", FieldType::U8));
+            let field = placed.place(&field);
+            let start = if field.kind == FieldType::Text { fixed } else { field.start };
+            Field { start, position, ..field }
         })
     }
 
@@ -449,6 +285,12 @@ impl<'a> Schema<'a> {
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.fields().find(|field| field.name == name)
+    }
+
+    /// Returns the field with this id.
+    #[must_use]
+    pub fn field_with_id(&self, id: u16) -> Option<Field<'a>> {
+        self.fields().find(|field| field.id == id)
     }
 }
 

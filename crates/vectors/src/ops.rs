@@ -10,7 +10,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_core::schema::{Schema, Value as FieldValue};
+use moteseal_core::schema::{Decimal, Schema, Value as FieldValue};
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_lanes::Host;
 use moteseal_seal::follow::Limits;
@@ -63,6 +63,7 @@ named!(
     moteseal_core::identity::CertificateError,
     moteseal_core::link::FrameError,
     moteseal_core::schema::SchemaError,
+    moteseal_core::schema::RecordError,
     moteseal_core::schema::ValueError,
     moteseal_core::signature::KeyError,
     moteseal_core::signature::SignatureError,
@@ -536,8 +537,25 @@ fn cose_seal(input: &Value) -> Verdict {
 fn schema_open(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let schema = Schema::decode(&bytes).map_err(name)?;
+    let is_version_1 = bytes[1] == 1;
     let fields = schema.fields().map(|field| {
-        json!([field.name, field.unit, field.kind.name(), field.divisor, field.offset.to_string()])
+        let mut out = vec![
+            json!(field.name),
+            json!(field.unit),
+            json!(field.kind.name()),
+            json!(field.divisor),
+            json!(field.offset.to_string()),
+        ];
+        if !is_version_1 {
+            out.extend([
+                json!(field.id),
+                json!(field.nullable),
+                json!(field.labels.iter().collect::<Vec<_>>()),
+                json!(field.longest),
+                json!(field.relayed),
+            ]);
+        }
+        Value::Array(out)
     });
     Ok(json!({
         "digest": schema.digest().to_string(),
@@ -549,12 +567,21 @@ fn schema_open(input: &Value) -> Verdict {
 fn schema_record(input: &Value) -> Verdict {
     let (bytes, record) = (bytes(input, "schema"), bytes(input, "record"));
     let schema = Schema::decode(&bytes).unwrap();
+    if bytes[1] != 1 {
+        schema.check_record(&record).map_err(name)?;
+    }
+    let quotient = |value: Decimal| format!("{}/{}", value.numerator, value.divisor);
     let mut values = Vec::new();
     for field in schema.fields() {
         values.push(match field.read(&record).map_err(name)? {
-            FieldValue::Integer(value) => format!("{}/{}", value.numerator, value.divisor),
-            FieldValue::Float(value) => hex_of(value.to_be_bytes()),
-            FieldValue::TimeMs(ms) => ms.to_string(),
+            FieldValue::Null => Value::Null,
+            FieldValue::Integer(value) => quotient(value).into(),
+            FieldValue::Float(value) => hex_of(value.to_be_bytes()).into(),
+            FieldValue::Point { latitude, longitude } => {
+                format!("{} {}", quotient(latitude), quotient(longitude)).into()
+            }
+            FieldValue::Timestamp(ms) => ms.to_string().into(),
+            value => value.to_string().into(),
         });
     }
     Ok(json!({ "values": values }))

@@ -192,7 +192,7 @@ fn batches_are(field: &Field, keys: &[Key], batches: &[RecordBatch]) {
             );
             for name in ["temperature", "humidity", "pressure", "current"] {
                 let value = column(name).as_primitive::<Float64Type>().value(row);
-                let sealed = schema.field(name).unwrap().read_f64(record).unwrap();
+                let sealed = schema.field(name).unwrap().read_f64(record).unwrap().unwrap();
                 assert_eq!(value.to_bits(), sealed.to_bits(), "{name} {key:?}");
             }
         }

@@ -179,7 +179,7 @@ fn series(group: &Group) -> (Vec<[u8; 2]>, Vec<f64>) {
         })
         .collect();
     let mut values: Vec<f64> =
-        records.iter().map(|record| field.read_f64(record).unwrap()).collect();
+        records.iter().map(|record| field.read_f64(record).unwrap().unwrap()).collect();
     values.sort_by(f64::total_cmp);
     (records, values)
 }

@@ -242,7 +242,7 @@ impl Columns {
             ArrowField::new("index", DataType::UInt64, false),
             ArrowField::new("seq", DataType::UInt64, false),
         ];
-        let opaque = schema.record_size().is_none();
+        let opaque = schema.is_opaque();
         if opaque {
             columns.push(ArrowField::new("payload", DataType::Binary, false));
         }

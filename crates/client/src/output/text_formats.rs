@@ -58,7 +58,7 @@ fn cells(
         }
         row.truncate(common);
         row.push(seq.to_string());
-        if schema.record_size().is_none() {
+        if schema.is_opaque() {
             row.push(hex::encode(record));
             row.push(readable(record));
         }
@@ -88,7 +88,7 @@ pub(super) fn readable(record: &[u8]) -> String {
 pub(super) fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     let schema = schema_of(entry)?;
     let mut names: Vec<String> = COMMON.map(str::to_owned).to_vec();
-    if schema.record_size().is_none() {
+    if schema.is_opaque() {
         names.extend(["payload", "text"].map(str::to_owned));
     }
     for (field, mut name) in schema.fields().zip(field_names(&schema)) {
@@ -215,7 +215,7 @@ impl<W: Write> Csv<W> {
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         same_schema(&self.schema, rows)?;
-        let is_opaque = schema_of(&self.schema)?.record_size().is_none();
+        let is_opaque = schema_of(&self.schema)?.is_opaque();
         cells(rows, &mut |row| match row {
             [cells @ .., text] if is_opaque => {
                 let cells = cells.iter().cloned().chain([unexecuted(text.clone())]);

@@ -61,7 +61,7 @@ impl<'a> UrgentText<'a> {
             event.index().to_string(),
             event.seq().to_string(),
         ];
-        let is_opaque = schema.record_size().is_none();
+        let is_opaque = schema.is_opaque();
         if is_opaque {
             row.extend([hex::encode(event.record()), readable(event.record())]);
         }

@@ -2,7 +2,12 @@
 
 use core::fmt;
 
-use super::{Field, FieldType};
+use super::check::{NULL_TEXT, is_point, split_text, text_of};
+use super::number::Number;
+use super::{Field, FieldType, timestamp};
+
+/// The divisor of the coordinates of a point.
+const POINT_DIVISOR: u32 = 10_000_000;
 
 named_errors! {
     /// Why a value was not read from or written to a record.
@@ -12,10 +17,29 @@ named_errors! {
         /// The field's scale cannot represent the number exactly.
         NotRepresentable =>
             "the number has more digits than the field's scale; choose a larger divisor",
-        /// The number is outside the range of the field's type.
+        /// The number is outside the range of the field's type, or is the number that stands for
+        /// null in a nullable field.
         OutOfRange => "the number is outside the range of the field's type; choose a wider type",
         /// The record ends before the end of the field.
         RecordTooShort => "the record ends before the end of the field",
+        /// The field cannot be null.
+        NotNullable => "the value is missing; to allow this, declare the column as nullable (?)",
+        /// The value is not a boolean.
+        NotABoolean => "the value is not true or false",
+        /// The text is not one of the field's labels.
+        UnknownLabel => "the text is not one of the column's labels",
+        /// The text is longer than the field's longest text.
+        TextTooLong => "the text is longer than the column's longest text",
+        /// The text contains control characters.
+        InvalidText => "the text contains control characters",
+        /// The text is not a time.
+        NotATimestamp => "the value is not a time such as 2026-03-01T07:00:00Z",
+        /// The text is not a latitude and a longitude.
+        NotAPoint => "the value is not a latitude and a longitude in degrees, such as 59.33,18.07",
+        /// The value is of another type than the field.
+        WrongValueType => "the value is of another type than the column",
+        /// The cell is not a value of its type.
+        RecordValue => "a cell of the record is not a value of its column",
     }
 }
 
@@ -39,6 +63,16 @@ impl Decimal {
         let numerator = i64::try_from(self.numerator)
             .map_or_else(|_| self.numerator as f64, |numerator| numerator as f64);
         numerator / f64::from(self.divisor)
+    }
+
+    /// Returns the quotient times `divisor` if that is an integer.
+    fn times(self, divisor: u32) -> Result<i128, ValueError> {
+        let own = i128::from(self.divisor);
+        let product = self.numerator.checked_mul(divisor.into()).ok_or(ValueError::OutOfRange)?;
+        if own == 0 || product % own != 0 {
+            return Err(ValueError::NotRepresentable);
+        }
+        Ok(product / own)
     }
 
     /// Returns the number of digits after the point that suffices to represent every quotient with
@@ -86,52 +120,101 @@ impl fmt::Display for Decimal {
 
 /// The value of a field in a record.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+#[non_exhaustive]
+pub enum Value<'a> {
+    /// No value, in a nullable field.
+    Null,
     /// A value of an integer type.
     Integer(Decimal),
     /// A value of `f32` or `f64`.
     Float(f64),
     /// A value of `time`: milliseconds since the start of the epoch.
     TimeMs(u32),
+    /// A value of `bool`.
+    Bool(bool),
+    /// A value of `enum`: a label of the field.
+    Label(&'a str),
+    /// A value of `text`.
+    Text(&'a str),
+    /// A value of `timestamp`: milliseconds since 1970-01-01T00:00:00Z.
+    Timestamp(i64),
+    /// A value of `point`.
+    Point {
+        /// Degrees north of the equator.
+        latitude: Decimal,
+        /// Degrees east of Greenwich.
+        longitude: Decimal,
+    },
 }
 
-impl Value {
-    /// Returns the nearest `f64`; for `time`, milliseconds.
+impl Value<'_> {
+    /// Returns the nearest `f64`; for `time`, milliseconds. Returns `None` for null, and for a type
+    /// that is not numeric ([`FieldType::is_numeric`]).
     #[must_use]
-    pub fn to_f64(self) -> f64 {
+    pub fn to_f64(self) -> Option<f64> {
         match self {
-            Self::Integer(decimal) => decimal.to_f64(),
-            Self::Float(float) => float,
-            Self::TimeMs(ms) => f64::from(ms),
+            Self::Integer(decimal) => Some(decimal.to_f64()),
+            Self::Float(float) => Some(float),
+            Self::TimeMs(ms) => Some(f64::from(ms)),
+            _ => None,
         }
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for Value<'_> {
+    /// Writes the text that [`Field::write`] reads. Null is the empty text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Null => Ok(()),
             Self::Integer(decimal) => decimal.fmt(f),
             Self::Float(float) => float.fmt(f),
             Self::TimeMs(ms) => ms.fmt(f),
+            Self::Bool(value) => value.fmt(f),
+            Self::Label(text) | Self::Text(text) => text.fmt(f),
+            Self::Timestamp(ms) => timestamp::Shown(*ms).fmt(f),
+            Self::Point { latitude, longitude } => write!(f, "{latitude},{longitude}"),
         }
     }
 }
 
-impl Field<'_> {
+impl<'a> Field<'a> {
+    /// Returns the raw value that stands for null, or `None` if the field is not nullable. It is
+    /// the largest value of an unsigned type, the least value of a signed type, and all ones for a
+    /// float. For `text`, it is the value of the length byte.
+    #[must_use]
+    pub const fn null(&self) -> Option<i128> {
+        if !self.nullable {
+            return None;
+        }
+        Some(match self.kind {
+            FieldType::U8 | FieldType::Bool | FieldType::Enum | FieldType::Text => 0xff,
+            FieldType::U16 => 0xffff,
+            FieldType::U32 | FieldType::F32 | FieldType::Time => 0xffff_ffff,
+            FieldType::U64 | FieldType::F64 => 0xffff_ffff_ffff_ffff,
+            FieldType::I8 => -0x80,
+            FieldType::I16 => -0x8000,
+            FieldType::I32 => -0x8000_0000,
+            FieldType::I64 | FieldType::Timestamp => -0x8000_0000_0000_0000,
+            // The least value of both coordinates.
+            FieldType::Point => 0x8000_0000_8000_0000,
+        })
+    }
+
     /// Returns the bytes of the field in a record.
     fn bytes<const N: usize>(&self, record: &[u8]) -> Result<[u8; N], ValueError> {
         record
-            .get(self.start..)
+            .get(self.start()..)
             .and_then(|rest| rest.first_chunk())
             .copied()
             .ok_or(ValueError::RecordTooShort)
     }
 
-    /// Returns the raw integer in a record, without applying offset and divisor. For a float field,
-    /// returns its bits.
+    /// Returns the raw integer in a record, without applying offset and divisor. It may be the one
+    /// that stands for [`null`](Self::null). For a float field, returns its bits; for `point`, the
+    /// latitude's bits followed by the longitude's.
     ///
     /// # Errors
-    /// `RecordTooShort`.
+    /// `RecordTooShort`; `WrongValueType` for `text`.
     pub fn raw(&self, record: &[u8]) -> Result<i128, ValueError> {
         let mut raw = 0;
         self.raws(&[record], core::slice::from_mut(&mut raw), |raw| raw)?;
@@ -143,7 +226,7 @@ impl Field<'_> {
     /// examined only once, which is faster than calling `raw` for each record.
     ///
     /// # Errors
-    /// `RecordTooShort`; the contents of `out` are then unspecified.
+    /// The errors of [`raw`](Self::raw); the contents of `out` are then unspecified.
     pub fn raws<T>(
         &self,
         records: &[&[u8]],
@@ -158,27 +241,71 @@ impl Field<'_> {
             };
         }
         match self.kind {
-            FieldType::U8 => read!(u8),
+            FieldType::U8 | FieldType::Bool | FieldType::Enum => read!(u8),
             FieldType::I8 => read!(i8),
             FieldType::U16 => read!(u16),
             FieldType::I16 => read!(i16),
             FieldType::U32 | FieldType::F32 | FieldType::Time => read!(u32),
             FieldType::I32 => read!(i32),
-            FieldType::U64 | FieldType::F64 => read!(u64),
-            FieldType::I64 => read!(i64),
+            FieldType::U64 | FieldType::F64 | FieldType::Point => read!(u64),
+            FieldType::I64 | FieldType::Timestamp => read!(i64),
+            FieldType::Text => return Err(ValueError::WrongValueType),
         }
         Ok(())
+    }
+
+    /// Returns the bytes of a record from this field's text cell on.
+    fn texts<'r>(&self, record: &'r [u8]) -> Result<&'r [u8], ValueError> {
+        let mut rest = record.get(self.start()..).ok_or(ValueError::RecordTooShort)?;
+        for _ in 0..self.skip {
+            rest = split_text(rest).ok_or(ValueError::RecordTooShort)?.1;
+        }
+        Ok(rest)
     }
 
     /// Returns the value in a record.
     ///
     /// # Errors
-    /// `RecordTooShort`.
-    pub fn read(&self, record: &[u8]) -> Result<Value, ValueError> {
+    /// `RecordTooShort`; `RecordValue` if the cell is not a value of the field.
+    pub fn read<'r>(&self, record: &'r [u8]) -> Result<Value<'r>, ValueError>
+    where
+        'a: 'r,
+    {
+        if self.kind == FieldType::Text {
+            let (text, _) = split_text(self.texts(record)?).ok_or(ValueError::RecordTooShort)?;
+            return match text {
+                None if self.nullable => Ok(Value::Null),
+                text => text
+                    .and_then(|text| text_of(text, self.longest))
+                    .map(Value::Text)
+                    .ok_or(ValueError::RecordValue),
+            };
+        }
+        if self.nullable && Some(self.raw(record)?) == self.null() {
+            return Ok(Value::Null);
+        }
         Ok(match self.kind {
             FieldType::F32 => Value::Float(f32::from_be_bytes(self.bytes(record)?).into()),
             FieldType::F64 => Value::Float(f64::from_be_bytes(self.bytes(record)?)),
             FieldType::Time => Value::TimeMs(u32::from_be_bytes(self.bytes(record)?)),
+            FieldType::Bool => match self.bytes(record)? {
+                [value @ 0..=1] => Value::Bool(value == 1),
+                _ => return Err(ValueError::RecordValue),
+            },
+            FieldType::Enum => {
+                let [position] = self.bytes(record)?;
+                Value::Label(self.labels.get(position).ok_or(ValueError::RecordValue)?)
+            }
+            FieldType::Timestamp => Value::Timestamp(i64::from_be_bytes(self.bytes(record)?)),
+            FieldType::Point => {
+                let [a, b, c, d, e, f, g, h] = self.bytes(record)?;
+                let point = (i32::from_be_bytes([a, b, c, d]), i32::from_be_bytes([e, f, g, h]));
+                if !is_point(point.0, point.1) {
+                    return Err(ValueError::RecordValue);
+                }
+                let degrees = |raw: i32| Decimal { numerator: raw.into(), divisor: POINT_DIVISOR };
+                Value::Point { latitude: degrees(point.0), longitude: degrees(point.1) }
+            }
             _ => {
                 let numerator = self.raw(record)? + i128::from(self.offset);
                 Value::Integer(Decimal { numerator, divisor: self.divisor })
@@ -186,36 +313,68 @@ impl Field<'_> {
         })
     }
 
-    /// Returns the value in a record as the nearest `f64`.
+    /// Returns the value in a record as the nearest `f64` ([`Value::to_f64`]).
     ///
     /// # Errors
-    /// `RecordTooShort`.
-    pub fn read_f64(&self, record: &[u8]) -> Result<f64, ValueError> {
+    /// The errors of [`read`](Self::read).
+    pub fn read_f64(&self, record: &[u8]) -> Result<Option<f64>, ValueError> {
         self.read(record).map(Value::to_f64)
     }
 
-    /// Writes a decimal text, such as `27.97`, `-3` or `1.5e3`, to a record. An integer field
-    /// stores the number exactly; a float field stores the nearest number of its type.
+    /// Writes a text to a record. The text has the form that a value is displayed in: a decimal
+    /// number, such as `27.97`, `-3` or `1.5e3`; `true` or `false`; a label; a time such as
+    /// `2026-03-01T07:00:00Z`; or a latitude and a longitude, such as `59.33,18.07`. An integer
+    /// field stores a number exactly; a float field stores the nearest number of its type. The
+    /// empty text is null if the field is nullable.
+    ///
+    /// The texts of a record must be written after each other, in the order of the fields. The
+    /// record must be zeros before, and long enough for the texts
+    /// ([`Schema::longest_record`](super::Schema::longest_record)); afterwards
+    /// [`Schema::record_length`](super::Schema::record_length) returns the length of the record.
     ///
     /// # Errors
-    /// `NotANumber`, `NotRepresentable`, `OutOfRange` or `RecordTooShort`.
+    /// [`ValueError`].
     pub fn write(&self, text: &str, record: &mut [u8]) -> Result<(), ValueError> {
+        if self.nullable && text.is_empty() {
+            return self.write_null(record);
+        }
         match self.kind {
             FieldType::F32 => {
-                Text::parse(text)?;
+                Number::parse(text)?;
                 self.put(
                     &finite_f32(text.parse().map_err(|_| ValueError::NotANumber)?)?.to_be_bytes(),
                     record,
                 )
             }
             FieldType::F64 => {
-                Text::parse(text)?;
+                Number::parse(text)?;
                 self.put(
                     &finite(text.parse().map_err(|_| ValueError::NotANumber)?)?.to_be_bytes(),
                     record,
                 )
             }
-            _ => self.write_numerator(Text::parse(text)?.times(self.divisor)?, record),
+            FieldType::Bool => {
+                let value = match text {
+                    "true" | "1" => true,
+                    "false" | "0" => false,
+                    _ => return Err(ValueError::NotABoolean),
+                };
+                self.write_raw(value.into(), record)
+            }
+            FieldType::Enum => {
+                let position = self.labels.position(text).ok_or(ValueError::UnknownLabel)?;
+                self.write_raw(position.into(), record)
+            }
+            FieldType::Text => self.write_text(text, record),
+            FieldType::Timestamp => self.write_raw(timestamp::parse(text)?.into(), record),
+            FieldType::Point => {
+                let (latitude, longitude) = text.split_once(',').ok_or(ValueError::NotAPoint)?;
+                let degrees = |text: &str| {
+                    Number::parse(text).map_err(|_| ValueError::NotAPoint)?.times(POINT_DIVISOR)
+                };
+                self.write_point(degrees(latitude)?, degrees(longitude)?, record)
+            }
+            _ => self.write_numerator(Number::parse(text)?.times(self.divisor)?, record),
         }
     }
 
@@ -224,9 +383,13 @@ impl Field<'_> {
     /// example, with divisor 100, `27.97` is accepted and `27.971` is rejected.
     ///
     /// # Errors
-    /// `NotANumber`, `NotRepresentable`, `OutOfRange` or `RecordTooShort`.
+    /// `NotANumber`, `NotRepresentable`, `OutOfRange` or `RecordTooShort`; `WrongValueType` for a
+    /// type that is not numeric.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
     pub fn write_f64(&self, value: f64, record: &mut [u8]) -> Result<(), ValueError> {
+        if !self.kind.is_numeric() {
+            return Err(ValueError::WrongValueType);
+        }
         if !value.is_finite() {
             return Err(ValueError::NotANumber);
         }
@@ -255,9 +418,103 @@ impl Field<'_> {
         }
     }
 
+    /// Writes a value to a record. A number of any kind may be written to a field of any numeric
+    /// type that can represent it.
+    ///
+    /// # Errors
+    /// [`ValueError`]; `WrongValueType` if the value is of another type than the field.
+    pub fn write_value(&self, value: Value<'_>, record: &mut [u8]) -> Result<(), ValueError> {
+        match (self.kind, value) {
+            (_, Value::Null) => self.write_null(record),
+            (FieldType::Bool, Value::Bool(value)) => self.write_raw(value.into(), record),
+            (FieldType::Enum, Value::Label(text) | Value::Text(text)) => {
+                let position = self.labels.position(text).ok_or(ValueError::UnknownLabel)?;
+                self.write_raw(position.into(), record)
+            }
+            (FieldType::Text, Value::Text(text)) => self.write_text(text, record),
+            (FieldType::Timestamp, Value::Timestamp(ms)) => self.write_raw(ms.into(), record),
+            (FieldType::Point, Value::Point { latitude, longitude }) => {
+                let degrees = |decimal: Decimal| decimal.times(POINT_DIVISOR);
+                self.write_point(degrees(latitude)?, degrees(longitude)?, record)
+            }
+            (FieldType::F32 | FieldType::F64, _) => {
+                self.write_f64(value.to_f64().ok_or(ValueError::WrongValueType)?, record)
+            }
+            (_, Value::Integer(decimal)) if self.kind.is_numeric() => {
+                self.write_numerator(decimal.times(self.divisor)?, record)
+            }
+            (_, Value::TimeMs(ms)) if self.kind.is_numeric() => {
+                self.write_numerator(i128::from(ms) * i128::from(self.divisor), record)
+            }
+            (_, Value::Float(float)) => self.write_f64(float, record),
+            _ => Err(ValueError::WrongValueType),
+        }
+    }
+
+    /// Writes null to a record.
+    ///
+    /// # Errors
+    /// `NotNullable` or `RecordTooShort`.
+    pub fn write_null(&self, record: &mut [u8]) -> Result<(), ValueError> {
+        match self.null() {
+            None => Err(ValueError::NotNullable),
+            Some(_) if self.kind == FieldType::Text => self.put_text(NULL_TEXT, &[], record),
+            Some(raw) => self.put_raw(raw, record),
+        }
+    }
+
     /// Writes `numerator / divisor` to a record, for an integer or time field.
     fn write_numerator(&self, numerator: i128, record: &mut [u8]) -> Result<(), ValueError> {
         let raw = numerator.checked_sub(self.offset.into()).ok_or(ValueError::OutOfRange)?;
+        self.write_raw(raw, record)
+    }
+
+    /// Writes 10^-7 degrees to a record, for a field of points.
+    fn write_point(
+        &self,
+        latitude: i128,
+        longitude: i128,
+        record: &mut [u8],
+    ) -> Result<(), ValueError> {
+        let coordinate = |raw| i32::try_from(raw).map_err(|_| ValueError::OutOfRange);
+        let (latitude, longitude) = (coordinate(latitude)?, coordinate(longitude)?);
+        if !is_point(latitude, longitude) {
+            return Err(ValueError::OutOfRange);
+        }
+        let [a, b, c, d] = latitude.to_be_bytes();
+        let [e, f, g, h] = longitude.to_be_bytes();
+        self.put(&[a, b, c, d, e, f, g, h], record)
+    }
+
+    /// Writes a value of a text field to a record.
+    fn write_text(&self, text: &str, record: &mut [u8]) -> Result<(), ValueError> {
+        if text.len() > self.longest.into() {
+            return Err(ValueError::TextTooLong);
+        }
+        if text.contains(char::is_control) {
+            return Err(ValueError::InvalidText);
+        }
+        let length = u8::try_from(text.len()).map_err(|_| ValueError::TextTooLong)?;
+        self.put_text(length, text.as_bytes(), record)
+    }
+
+    fn put_text(&self, length: u8, text: &[u8], record: &mut [u8]) -> Result<(), ValueError> {
+        let start = record.len() - self.texts(record)?.len();
+        let place = record.get_mut(start..=start + text.len()).ok_or(ValueError::RecordTooShort)?;
+        place[0] = length;
+        place[1..].copy_from_slice(text);
+        Ok(())
+    }
+
+    /// Writes a raw value that is not null.
+    fn write_raw(&self, raw: i128, record: &mut [u8]) -> Result<(), ValueError> {
+        if self.null() == Some(raw) {
+            return Err(ValueError::OutOfRange);
+        }
+        self.put_raw(raw, record)
+    }
+
+    fn put_raw(&self, raw: i128, record: &mut [u8]) -> Result<(), ValueError> {
         macro_rules! put {
             ($int:ty) => {
                 self.put(
@@ -267,21 +524,21 @@ impl Field<'_> {
             };
         }
         match self.kind {
-            FieldType::U8 => put!(u8),
+            FieldType::U8 | FieldType::Bool | FieldType::Enum => put!(u8),
             FieldType::I8 => put!(i8),
             FieldType::U16 => put!(u16),
             FieldType::I16 => put!(i16),
             FieldType::U32 | FieldType::F32 | FieldType::Time => put!(u32),
             FieldType::I32 => put!(i32),
-            FieldType::U64 | FieldType::F64 => put!(u64),
-            FieldType::I64 => put!(i64),
+            FieldType::U64 | FieldType::F64 | FieldType::Point => put!(u64),
+            FieldType::I64 | FieldType::Timestamp => put!(i64),
+            FieldType::Text => Err(ValueError::WrongValueType),
         }
     }
 
     fn put(&self, bytes: &[u8], record: &mut [u8]) -> Result<(), ValueError> {
-        let place = record
-            .get_mut(self.start..self.start + bytes.len())
-            .ok_or(ValueError::RecordTooShort)?;
+        let start = self.start();
+        let place = record.get_mut(start..start + bytes.len()).ok_or(ValueError::RecordTooShort)?;
         place.copy_from_slice(bytes);
         Ok(())
     }
@@ -293,126 +550,4 @@ fn finite(value: f64) -> Result<f64, ValueError> {
 
 fn finite_f32(value: f32) -> Result<f32, ValueError> {
     if value.is_finite() { Ok(value) } else { Err(ValueError::OutOfRange) }
-}
-
-/// The largest number of digits after the point that a divisor below 2^32 can represent: 31, for
-/// 2^31.
-const MAX_PLACES: u32 = 31;
-
-/// The exact parts of a decimal text: the sign, and the absolute value `whole + fraction /
-/// 10^places`.
-struct Text {
-    negative: bool,
-    whole: u128,
-    fraction: u128,
-    places: u32,
-    /// Whether there were nonzero digits after the first [`MAX_PLACES`] decimal places.
-    finer: bool,
-    /// Whether `whole` overflowed.
-    larger: bool,
-}
-
-impl Text {
-    /// Parses `[+-]digits[.digits][e[+-]digits]`, with a digit on at least one side of the point.
-    fn parse(text: &str) -> Result<Self, ValueError> {
-        let (negative, rest) = match text.as_bytes() {
-            [b'-', rest @ ..] => (true, rest),
-            [b'+', rest @ ..] => (false, rest),
-            rest => (false, rest),
-        };
-        let (mantissa, exponent) = match rest.iter().position(|byte| matches!(byte, b'e' | b'E')) {
-            Some(at) => (&rest[..at], exponent(&rest[at + 1..])?),
-            None => (rest, 0),
-        };
-        let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
-        let (before, after) = (&mantissa[..point], mantissa.get(point + 1..).unwrap_or(&[]));
-        let digits = before.len() + after.len();
-        if digits == 0 || digits > 1000 || !before.iter().chain(after).all(u8::is_ascii_digit) {
-            return Err(ValueError::NotANumber);
-        }
-        let mut out =
-            Self { negative, whole: 0, fraction: 0, places: 0, finer: false, larger: false };
-        // The power of ten of each digit.
-        let first = i32::try_from(before.len()).unwrap_or(0) + exponent - 1;
-        for (power, digit) in (0..)
-            .map(|i| first - i)
-            .zip(before.iter().chain(after).map(|byte| u128::from(byte - b'0')))
-        {
-            out.digit(power, digit);
-        }
-        Ok(out)
-    }
-
-    fn digit(&mut self, power: i32, digit: u128) {
-        if digit == 0 {
-            return;
-        }
-        if let Ok(power) = u32::try_from(power) {
-            let added = 10u128
-                .checked_pow(power)
-                .and_then(|unit| unit.checked_mul(digit))
-                .and_then(|d| self.whole.checked_add(d));
-            match added {
-                Some(whole) => self.whole = whole,
-                None => self.larger = true,
-            }
-            return;
-        }
-        let place = power.unsigned_abs();
-        if place > MAX_PLACES {
-            self.finer = true;
-            return;
-        }
-        // The fraction has at most 31 digits, so it stays below 2^103.
-        self.fraction = self.fraction * 10u128.pow(place - self.places) + digit;
-        self.places = place;
-    }
-
-    /// Returns the number times `divisor` if that is an integer.
-    fn times(&self, divisor: u32) -> Result<i128, ValueError> {
-        if self.larger {
-            return Err(ValueError::OutOfRange);
-        }
-        // Compute fraction * divisor / 10^places one prime factor at a time, so that nothing
-        // overflows. The result is below the divisor.
-        let (mut fraction, mut rest) = (self.fraction, u128::from(divisor));
-        for prime in [2, 5] {
-            for _ in 0..self.places {
-                if fraction % prime == 0 {
-                    fraction /= prime;
-                } else if rest % prime == 0 {
-                    rest /= prime;
-                } else {
-                    return Err(ValueError::NotRepresentable);
-                }
-            }
-        }
-        if self.finer {
-            return Err(ValueError::NotRepresentable);
-        }
-        let sum = self
-            .whole
-            .checked_mul(divisor.into())
-            .and_then(|whole| whole.checked_add(fraction * rest));
-        let magnitude =
-            sum.and_then(|sum| i128::try_from(sum).ok()).ok_or(ValueError::OutOfRange)?;
-        Ok(if self.negative { -magnitude } else { magnitude })
-    }
-}
-
-/// Parses an exponent with an optional sign. An absolute value above 99,999 is replaced by 99,999,
-/// which does not change the result of parsing the number.
-fn exponent(bytes: &[u8]) -> Result<i32, ValueError> {
-    let (sign, digits) = match bytes {
-        [b'-', rest @ ..] => (-1, rest),
-        [b'+', rest @ ..] => (1, rest),
-        rest => (1, rest),
-    };
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(ValueError::NotANumber);
-    }
-    Ok(sign
-        * digits
-            .iter()
-            .fold(0, |value: i32, byte| (value * 10 + i32::from(byte - b'0')).min(99_999)))
 }

@@ -11,5 +11,6 @@ mod reference;
 mod requests;
 mod roster;
 mod schema;
+mod schema_2;
 mod signatures;
 mod signed_time;

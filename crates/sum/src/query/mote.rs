@@ -150,7 +150,7 @@ impl<'a> Plan<'a> {
         let mut fields = [Field::new("", "", FieldType::U8); MAX_COLUMNS];
         for (place, column) in fields.iter_mut().zip(self.columns.iter()) {
             let field = schema.field(column.name).ok_or(BindError::UnknownColumn(column.name))?;
-            if !field.kind.is_integer() {
+            if !field.kind.is_integer() || field.nullable {
                 return Err(BindError::NotExact(column.name));
             }
             if field.divisor != column.divisor {

@@ -392,7 +392,7 @@ impl<'a> Parser<'a> {
             }
             _ => return Err(self.unexpected(expected)),
         };
-        if self.schema.record_size().is_none() {
+        if self.schema.is_opaque() {
             return Err(self.mistake(Mistake::NoColumns));
         }
         let field = field.ok_or_else(|| {

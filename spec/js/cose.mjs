@@ -3,6 +3,7 @@
 import * as cbor from "./cbor.mjs";
 import { checkKey, checkKeyLength, sha256, suiteOf, SUITES, verifySignature } from "./crypto.mjs";
 import { Fail, fail } from "./fail.mjs";
+import { checkRecord } from "./schema.mjs";
 import { pathRoot } from "./tree.mjs";
 
 export const TYP_SEAL = "moteseal-seal+cose";
@@ -213,8 +214,8 @@ export function openSeal(bytes) {
 
 const MAX_RECORD = 65535;
 
-/** Section 7. */
-export function openUrgent(bytes, roster) {
+/** Section 7. `schema` is the stream schema, or null if the receiver does not have it. */
+export function openUrgent(bytes, roster, schema = null) {
   const object = openObject(bytes, TYP_EVENT);
   const f = cbor.versioned(object.statement, 8);
   if (object.payload.length > MAX_RECORD) fail("FieldOutOfRange");
@@ -224,12 +225,17 @@ export function openUrgent(bytes, roster) {
   const index = cbor.u32(f[4]);
   const epoch = cbor.u64(f[5]);
   const seq = cbor.u64(f[6]);
-  cbor.bytes(f[7], 32);
+  const digest = cbor.bytes(f[7], 32);
   if (!group.equals(roster.group)) fail("WrongGroup");
   const member = roster.devices.get(device.toString("hex"));
   const term = member && roster.termOf(member, index, epoch);
   if (!term) fail("UnknownDevice");
   verifyObject(object, term.certificate.alg, term.certificate.key);
+  if (schema !== null) {
+    if (!digest.equals(schema.digest)) fail("SchemaUnknown");
+    if (!roster.hasEpoch(epoch)) fail("EpochOutOfRange");
+    checkRecord(schema, object.payload);
+  }
   return { device, index, seq, record: object.payload };
 }
 

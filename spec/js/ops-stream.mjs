@@ -64,7 +64,8 @@ OPS["tree.receipt"] = (input) => {
 };
 
 OPS["urgent.open"] = (input, context) => {
-  const e = openUrgent(hex(input.bytes), rosterOf(context));
+  const schema = input.schema === undefined ? null : openSchema(hex(input.schema));
+  const e = openUrgent(hex(input.bytes), rosterOf(context), schema);
   return { device: toHex(e.device), index: e.index, record: toHex(e.record), seq: e.seq };
 };
 

@@ -158,7 +158,10 @@ OPS["schema.open"] = (input) => {
   const s = openSchema(hex(input.bytes));
   return {
     digest: toHex(s.digest),
-    fields: s.fields.map((f) => [f.name, f.unit, TYPES[f.type], f.divisor, f.offset.toString()]),
+    fields: s.fields.map((f) => {
+      const both = [f.name, f.unit, TYPES[f.type], f.divisor, f.offset.toString()];
+      return s.version === 1 ? both : [...both, Number(f.id), f.nullable, f.labels ?? [], f.longest, f.relayed];
+    }),
     record_size: s.recordSize,
   };
 };

@@ -140,7 +140,7 @@ function placesIn(plan, schema) {
     const place = schema.fields.findIndex((f) => f.name === c.name);
     if (place < 0) fail("UnknownColumn");
     const field = schema.fields[place];
-    if (field.type >= 8) fail("NotExact");
+    if (field.type >= 8 || field.nullable) fail("NotExact");
     if (field.divisor !== c.divisor) fail("DivisorMismatch");
     return place;
   });

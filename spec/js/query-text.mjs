@@ -95,7 +95,7 @@ class Parser {
     const field = schema.fields.find((f) => f.name === token.value);
     if (field === undefined) fail("UnknownColumn");
     if (field.type === 8 || field.type === 9) fail("NotExact");
-    if (field.type === 10) fail("NotNumeric");
+    if (field.type >= 10) fail("NotNumeric");
     let place = columns.findIndex((c) => c.name === field.name);
     if (place < 0) {
       place = columns.length;

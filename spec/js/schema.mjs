@@ -1,11 +1,21 @@
 // The stream schema (objects.md, section 5), and the records in encoded events.
 
+import { isUtf8 } from "node:buffer";
 import * as cbor from "./cbor.mjs";
 import { sha256 } from "./crypto.mjs";
 import { fail } from "./fail.mjs";
 
-export const TYPES = ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f32", "f64", "time"];
-const SIZES = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 4];
+export const TYPES = [
+  ...["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f32", "f64", "time"],
+  ...["bool", "enum", "text", "timestamp", "point"],
+];
+const [TIME, BOOL, ENUM, TEXT, TIMESTAMP, POINT] = [10, 11, 12, 13, 14, 15];
+// Of a text: nothing, because its cell is not among those of fixed size.
+const SIZES = [1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 4, 1, 1, 0, 8, 8];
+const NULL_TEXT = 255;
+const MAX_SCHEMA = 6152;
+const MAX_LABELS = 254;
+const POINT_DIVISOR = 10000000;
 const MAX_FIELDS = 64;
 const UNITS = new Set(
   (
@@ -23,27 +33,144 @@ export function isName(text) {
   return size >= 1 && size <= 64 && !/[\u0000-\u001f\u007f-\u009f]/.test(text);
 }
 
+/** A field of version 1. */
+function fromArray(node, position) {
+  const f = cbor.array(node, 5);
+  const [name, unit] = [cbor.text(f[0]), cbor.text(f[1])];
+  const scale = { type: cbor.u64(f[2]), divisor: cbor.u64(f[3]), offset: cbor.i64(f[4]) };
+  return { name, unit, ...scale, id: BigInt(position), nullable: false, labels: null, longest: 0n, relayed: false };
+}
+
+/** The keys of a field of version 2: its property, how to read the value, and the value that is not encoded. */
+const KEYS = [
+  ["id", cbor.u64],
+  ["name", cbor.text],
+  ["unit", cbor.text, ""],
+  ["type", cbor.u64],
+  ["divisor", cbor.u64, 1n],
+  ["offset", cbor.i64, 0n],
+  ["nullable", cbor.bool, false],
+  ["labels", (n) => cbor.array(n).map(cbor.text)],
+  ["longest", cbor.u64, 0n],
+  ["relayed", cbor.bool, false],
+];
+
+/** A field of version 2. */
+function fromMap(node) {
+  if (node.t !== cbor.MAP) fail("UnexpectedType");
+  const f = { id: null, name: null, unit: "", type: null, divisor: 1n, offset: 0n, nullable: false, labels: null, longest: 0n, relayed: false };
+  for (let i = 0; i < node.v.length; i += 2) {
+    const key = cbor.u64(node.v[i]);
+    if (key < BigInt(KEYS.length)) {
+      const [property, read, omitted] = KEYS[Number(key)];
+      f[property] = read(node.v[i + 1]);
+      if (f[property] === omitted) fail("NonCanonical");
+    } else if (key % 2n === 0n) {
+      fail("UnsupportedField");
+    }
+  }
+  if (f.id === null || f.name === null || f.type === null) fail("UnexpectedType");
+  return f;
+}
+
+function areLabels(labels) {
+  if (labels.length < 1 || labels.length > MAX_LABELS || new Set(labels).size !== labels.length) return false;
+  return labels.every((label) => isName(label) && !/[,()]/.test(label));
+}
+
+function checkField(f, version, names, ids) {
+  if (f.id < 1n || f.id > 65535n) fail("InvalidFieldId");
+  if (!isName(f.name)) fail("InvalidFieldName");
+  if (f.unit !== "" && !UNITS.has(f.unit)) fail("UnknownUnit");
+  if (f.type > (version === 1 ? TIME : POINT)) fail("UnknownFieldType");
+  f.type = Number(f.type);
+  if (f.divisor === 0n || f.divisor > 0xffffffffn) fail("ScaleOutOfRange");
+  if (f.type >= 8 && (f.divisor !== 1n || f.offset !== 0n)) fail("ScaleOutOfRange");
+  if ((f.type === ENUM) !== (f.labels !== null) || (f.labels !== null && !areLabels(f.labels))) fail("InvalidLabels");
+  if (f.type === TEXT ? f.longest < 1n || f.longest > 254n : f.longest !== 0n) fail("InvalidTextLength");
+  f.longest = Number(f.longest);
+  if (names.has(f.name)) fail("DuplicateField");
+  if (ids.has(f.id)) fail("DuplicateFieldId");
+  names.add(f.name);
+  ids.add(f.id);
+}
+
 export function openSchema(bytes) {
-  const [, list] = cbor.versioned(cbor.single(bytes), 2);
-  const fields = cbor.array(list).map((node) => {
-    const f = cbor.array(node, 5);
-    return { name: cbor.text(f[0]), unit: cbor.text(f[1]), type: cbor.u64(f[2]), divisor: cbor.u64(f[3]), offset: cbor.i64(f[4]) };
-  });
+  const [number, list] = cbor.array(cbor.single(bytes), 2);
+  const version = cbor.u64(number) === 1n ? 1 : 2;
+  if (number.v !== version) fail("UnsupportedVersion");
+  const nodes = cbor.array(list);
+  if (version === 2 && nodes.length === 0) fail("UnsupportedVersion");
+  const fields = nodes.map((node, i) => (version === 1 ? fromArray(node, i + 1) : fromMap(node)));
+  if (version === 2 && bytes.length > MAX_SCHEMA) fail("SchemaTooLong");
   if (fields.length > MAX_FIELDS) fail("TooManyFields");
   const names = new Set();
-  let size = 0;
-  for (const f of fields) {
-    if (!isName(f.name)) fail("InvalidFieldName");
-    if (f.unit !== "" && !UNITS.has(f.unit)) fail("UnknownUnit");
-    if (f.type > 10n) fail("UnknownFieldType");
-    f.type = Number(f.type);
-    if (f.divisor === 0n || f.divisor > 0xffffffffn) fail("ScaleOutOfRange");
-    if (f.type >= 8 && (f.divisor !== 1n || f.offset !== 0n)) fail("ScaleOutOfRange");
-    if (names.has(f.name)) fail("DuplicateField");
-    names.add(f.name);
-    size += SIZES[f.type];
+  const ids = new Set();
+  for (const f of fields) checkField(f, version, names, ids);
+  const fixed = fields.reduce((sum, f) => sum + SIZES[f.type], 0);
+  const texts = fields.filter((f) => f.type === TEXT).length;
+  const recordSize = fields.length === 0 || texts > 0 ? null : fixed;
+  return { bytes, version, fields, fixed, texts, recordSize, digest: sha256(Buffer.concat([PREFIX, bytes])) };
+}
+
+/** The bytes of each cell of a record of version 2; of a text, without its length, and null if that is 255. */
+function cellsOf(schema, record) {
+  const texts = [];
+  let end = schema.fixed;
+  for (let i = 0; i < schema.texts; i++) {
+    if (end >= record.length) fail("RecordLength");
+    const length = record[end];
+    const start = end + 1;
+    end = start + (length === NULL_TEXT ? 0 : length);
+    texts.push(length === NULL_TEXT ? null : record.subarray(start, end));
   }
-  return { bytes, fields, recordSize: fields.length === 0 ? null : size, digest: sha256(Buffer.concat([PREFIX, bytes])) };
+  if (end !== record.length) fail("RecordLength");
+  let p = 0;
+  let text = 0;
+  return schema.fields.map(({ type }) => {
+    if (type === TEXT) return texts[text++];
+    p += SIZES[type];
+    return record.subarray(p - SIZES[type], p);
+  });
+}
+
+function isNullCell(field, cell) {
+  if (!field.nullable) return false;
+  if (field.type === TEXT) return cell === null;
+  if (field.type === POINT) return cell.readInt32BE(0) === -0x80000000 && cell.readInt32BE(4) === -0x80000000;
+  const isSigned = field.type === TIMESTAMP || (field.type < 8 && field.type & 1);
+  return isSigned ? cell[0] === 0x80 && cell.subarray(1).every((b) => b === 0) : cell.every((b) => b === 0xff);
+}
+
+function isValueCell(field, cell) {
+  if (field.type === BOOL) return cell[0] < 2;
+  if (field.type === ENUM) return cell[0] < field.labels.length;
+  if (field.type === POINT) return Math.abs(cell.readInt32BE(0)) <= 900000000 && Math.abs(cell.readInt32BE(4)) <= 1800000000;
+  if (field.type !== TEXT) return true;
+  return cell !== null && cell.length <= field.longest && isUtf8(cell) && !/[\u0000-\u001f\u007f-\u009f]/.test(cell.toString("utf8"));
+}
+
+/** The checks of a record (section 5.3). */
+export function checkRecord(schema, record) {
+  if (schema.fields.length === 0) return;
+  cellsOf(schema, record).forEach((cell, i) => {
+    const field = schema.fields[i];
+    if (!isNullCell(field, cell) && !isValueCell(field, cell)) fail("RecordValue");
+  });
+}
+
+function valueOf(field, cell) {
+  if (isNullCell(field, cell)) return null;
+  const { type, divisor, offset } = field;
+  if (type === TEXT) return cell.toString("utf8");
+  if (type === BOOL) return cell[0] === 1 ? "true" : "false";
+  if (type === ENUM) return field.labels[cell[0]];
+  if (type === POINT) return `${cell.readInt32BE(0)}/${POINT_DIVISOR} ${cell.readInt32BE(4)}/${POINT_DIVISOR}`;
+  const unsigned = BigInt("0x" + cell.toString("hex"));
+  if (type === TIMESTAMP) return BigInt.asIntN(64, unsigned).toString();
+  if (type === TIME) return unsigned.toString();
+  if (type >= 8) return (type === 8 ? widen(cell) : unsigned).toString(16).padStart(16, "0");
+  return `${(type & 1 ? BigInt.asIntN(8 * cell.length, unsigned) : unsigned) + offset}/${divisor}`;
 }
 
 /** The bits of the binary64 of a binary32. */
@@ -68,7 +195,7 @@ function rawFields(schema, record) {
     if (record.length - p < size) fail("RecordTooShort");
     const b = record.subarray(p, p + size);
     p += size;
-    return { b, unsigned: BigInt("0x" + b.toString("hex")) };
+    return { b, unsigned: size === 0 ? 0n : BigInt("0x" + b.toString("hex")) };
   });
 }
 
@@ -81,8 +208,12 @@ export function numerators(schema, record) {
   });
 }
 
-/** The values of a record as texts, in the forms of the vectors. */
+/** The values of a record as texts, in the forms of the vectors; null for null. */
 export function readRecord(schema, record) {
+  if (schema.version === 2) {
+    checkRecord(schema, record);
+    return cellsOf(schema, record).map((cell, i) => valueOf(schema.fields[i], cell));
+  }
   const exact = numerators(schema, record);
   return rawFields(schema, record).map(({ b, unsigned }, i) => {
     const { type, divisor } = schema.fields[i];

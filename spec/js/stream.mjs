@@ -5,7 +5,7 @@ import { answeredRuns, checkPair, counts, lostFits, sealHeader, sigStructure } f
 import { openManifest } from "./coordinator.mjs";
 import { countersOf, levelsOf, sha256, SUITES, verifySignature } from "./crypto.mjs";
 import { Fail, fail } from "./fail.mjs";
-import { framed, openSchema, splitRecords } from "./schema.mjs";
+import { checkRecord, framed, openSchema, splitRecords } from "./schema.mjs";
 import { blockDigest, chain, contained } from "./star.mjs";
 import { leafHash, proofLength, proofRoot } from "./tree.mjs";
 
@@ -127,7 +127,7 @@ export function fromMask(part, mask) {
   return out;
 }
 
-/** Steps 4.10 to 4.16 of section 2: what the part states of its events. Sets the part's records. */
+/** Steps 4.10 to 4.17 of section 2: what the part states of its events. Sets the part's records. */
 function checkContent(part, schema, maxEvents) {
   const { levels } = part.period;
   if (part.round > part.ownRound || part.ownRound >= levels) fail("RoundOutOfRange");
@@ -150,6 +150,7 @@ function checkContent(part, schema, maxEvents) {
   if (part.digests.length !== needed) fail("DigestCount");
   part.records = splitRecords(schema, part.events, part.seqs.length);
   if (part.records === null) fail("EventsLength");
+  if (schema.version === 2) part.records.forEach((record) => checkRecord(schema, record));
   part.schema = schema;
 }
 

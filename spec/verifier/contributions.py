@@ -10,9 +10,9 @@ def places_in(plan, schema):
         field = schema.field(name)
         if field is None:
             raise Refused("UnknownColumn")
-        if field[2] >= 8:
+        if field.kind >= 8 or field.nullable:
             raise Refused("NotExact")
-        if field[3] != divisor:
+        if field.divisor != divisor:
             raise Refused("DivisorMismatch")
         places.append(schema.fields.index(field))
     return places

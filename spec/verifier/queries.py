@@ -198,8 +198,8 @@ class QueryText:
         field = self.schema.field(name)
         if field is None:
             raise Refused("UnknownColumn")
-        if field[2] >= 8:
-            raise Refused("NotNumeric" if TYPES[field[2]] == "time" else "NotExact")
+        if field.kind >= 8:
+            raise Refused("NotExact" if TYPES[field.kind] in ("f32", "f64") else "NotNumeric")
         if field not in self.columns:
             self.columns.append(field)
         if len(self.columns) > 8:
@@ -300,7 +300,7 @@ class QueryText:
         """The plan, with the counter bits of section 3.1, rule 11."""
         ranged = {item[1] for item in self.items if item[0] != COUNT}
         columns = []
-        for at, (name, _, kind, divisor, offset) in enumerate(self.columns):
+        for at, (name, _, kind, divisor, offset, *_) in enumerate(self.columns):
             bits = 8 * struct.calcsize(FORMATS[kind])
             low = -(1 << bits - 1) if TYPES[kind][0] == "i" else 0
             ends = [min(max(end + offset, -(1 << 63)), (1 << 63) - 1) for end in (low, low + (1 << bits) - 1)]

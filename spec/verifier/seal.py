@@ -97,7 +97,8 @@ class Urgent:
     record: bytes
 
 
-def urgent_open(data, roster):
+def urgent_open(data, roster, schema=None):
+    """Section 7. `schema` is the stream schema, if the receiver has it."""
     object = signed(data, EVENT)
     fields = array(object.statement, 8)
     version_one(fields[0])
@@ -119,4 +120,10 @@ def urgent_open(data, roster):
     if key is None:
         raise Refused("UnknownDevice")
     object.verify(key)
+    if schema is not None:
+        if event.schema != schema.digest:
+            raise Refused("SchemaUnknown")
+        if not roster.contains(event.epoch):
+            raise Refused("EpochOutOfRange")
+        schema.check_record(event.record)
     return event

@@ -257,6 +257,9 @@ class Reader:
         split = self.schema.split(part.events, len(selected))
         if split is None or split[1]:
             raise Refused("EventsLength")
+        if self.schema.version == 2:
+            for record in split[0]:
+                self.schema.check_record(record)
         if part.signature is not None and len(part.signature) != SIGNATURE_LENGTH[key.alg]:
             raise Refused("MalformedSignature")
         self.run_bytes += len(part.events)

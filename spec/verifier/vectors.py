@@ -121,8 +121,10 @@ def roster_of(case, opened={}):
 
 
 def show_value(value):
+    if value is None or isinstance(value, bool):
+        return value if value is None else str(value).lower()
     if isinstance(value, tuple):
-        return f"{value[0]}/{value[1]}"
+        return f"{value[0]}/{value[1]}" if isinstance(value[0], int) else " ".join(map(show_value, value))
     return struct.pack(">d", value).hex() if isinstance(value, float) else str(value)
 
 
@@ -301,7 +303,10 @@ def succession_vector(case, given):
 
 def schema_vector(_case, given):
     schema = schema_decode(unhex(given["bytes"]))
-    fields = [[name, unit, TYPES[kind], divisor, str(offset)] for name, unit, kind, divisor, offset in schema.fields]
+    fields = [[field.name, field.unit, TYPES[field.kind], field.divisor, str(field.offset)] for field in schema.fields]
+    if schema.version == 2:
+        for shown, field in zip(fields, schema.fields):
+            shown += [field.id, field.nullable, list(field.labels or ()), field.longest, field.relayed]
     return {"digest": schema.digest.hex(), "record_size": schema.record_size, "fields": fields}
 
 
@@ -312,7 +317,8 @@ def seal_vector(_case, given):
 
 
 def urgent_vector(case, given):
-    event = urgent_open(unhex(given["bytes"]), roster_of(case))
+    schema = schema_decode(unhex(given["schema"])) if "schema" in given else None
+    event = urgent_open(unhex(given["bytes"]), roster_of(case), schema)
     return {"device": event.device.hex(), "index": event.index, "seq": event.seq, "record": event.record.hex()}
 
 

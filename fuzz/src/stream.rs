@@ -2,7 +2,7 @@
 //! sealed.
 
 use moteseal_core::record::Framing;
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{RecordCheck, Schema};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::{Limits, Rebuilt, Shape};
 use moteseal_seal::stream::{Item, MAX_RUN_PARTS};
@@ -36,6 +36,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
     let limits = Limits { max_events: 1 << 12 };
     let mut follower = Follower::new(fixture::directory(), Scalar, limits);
     let (mut at, mut shape, mut pending, mut rows) = (0, None, Vec::new(), Vec::new());
+    let mut check = None;
     while at < bytes.len() {
         let Ok((item, length)) = Item::decode(&bytes[at..]) else { break };
         assert!(
@@ -48,13 +49,16 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
             Item::Schema(encoded) => {
                 let Ok(schema) = Schema::decode(encoded) else { break };
                 let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed);
-                shape = framing.map(|framing| Shape { digest: schema.digest(), framing });
+                check = RecordCheck::of(&schema);
+                shape = framing.map(|framing| (schema.digest(), framing));
             }
             Item::Open(open) if !pending.is_empty() || follower.open(&open, |_| None).is_err() => {
                 break;
             }
             Item::Open(_) => {}
             Item::Part(part) => {
+                let shape =
+                    shape.map(|(digest, framing)| Shape { digest, framing, check: check.as_ref() });
                 let Ok(rebuilt) = follower.part(&part, shape.as_ref()) else { break };
                 pending.push(rebuilt);
                 match part.signature {

@@ -67,10 +67,7 @@ impl Holdings {
                     let (Some(schema), Some(open)) = (&schema, opened) else {
                         return Err("no schema or no open item".into());
                     };
-                    let shape = moteseal_seal::follow::Shape {
-                        digest: schema.digest,
-                        framing: schema.framing,
-                    };
+                    let shape = moteseal_seal::follow::Shape::new(schema.digest, schema.framing);
                     let rebuilt =
                         follower.part(&part, Some(&shape)).map_err(|error| error.to_string())?;
                     let statement = rebuilt.seal.statement();

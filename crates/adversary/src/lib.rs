@@ -8,6 +8,7 @@
 //! names with which a verifier may reject it, and the error name that a verifier of the explaining
 //! form then reports. The other tables are:
 //!
+//! - [`SCHEMA_2_LIES`]: lies about cells of schema version 2;
 //! - [`EXPLAIN_LIES`]: lies about the explaining form itself;
 //! - [`BUDGET_LIES`]: lies about manifests, and about the events that a group with a budget kept;
 //! - [`coordinator::CHEATS`]: cheats of a coordinator with its epochs;
@@ -72,6 +73,6 @@ pub mod response;
 pub use aggregator::{LyingAggregator, Malice};
 pub use holdings::{Held, Holdings};
 pub use lie::{Accomplice, COORDINATOR, Context, ExplainLie, Explains, Explanation, Lie, Schemes};
-pub use lies::{BUDGET_LIES, EXPLAIN_LIES, LIES, find};
+pub use lies::{BUDGET_LIES, EXPLAIN_LIES, LIES, SCHEMA_2_LIES, find};
 pub use query::Question;
 pub use response::{Answer, Item, Part, Select};

@@ -5,6 +5,7 @@
 use crate::lie::{ExplainLie, Lie, Schemes, lie};
 
 mod budget;
+mod cells;
 mod choice;
 mod explaining;
 mod proof;
@@ -16,7 +17,7 @@ mod stream;
 /// Returns the lie with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Lie> {
-    LIES.iter().chain(BUDGET_LIES).find(|lie| lie.name == name)
+    LIES.iter().chain(BUDGET_LIES).chain(SCHEMA_2_LIES).find(|lie| lie.name == name)
 }
 
 const UNPROVEN: &[&str] = &["NotAuthentic"];
@@ -283,6 +284,19 @@ pub const LIES: &[Lie] = &[
         heavy: true,
         ..lie("endless-item", "an item of 69 MiB", &["RunTooLong"], stream::endless_item)
     },
+];
+
+/// The lies that are possible only about readings whose schema has version 2, with labels, texts and
+/// nullable columns, in addition to [`LIES`].
+pub const SCHEMA_2_LIES: &[Lie] = &[
+    lie("cell-to-null", "a value changed to null", UNPROVEN, cells::to_null).explained(BLOCK, PATH),
+    lie("label-out-of-range", "a label that does not exist", &["RecordValue"], cells::label),
+    lie(
+        "text-takes-next-cell",
+        "a text's length that includes the next cell",
+        &["RecordLength"],
+        cells::longer_text,
+    ),
 ];
 
 /// The lies that are possible only for the cloud of a group with a budget, in addition to [`LIES`].

@@ -330,7 +330,7 @@ impl SealedEpoch {
         let mut follower = Follower::new(directory, engine, Limits::default());
         let open = Open { device: DEVICE, roster_version: 0, prev: Some(Digest::NULL), last: None };
         follower.open(&open, |_| None).expect("the device is in the directory");
-        let shape = Shape { digest: Digest::NULL, framing: framing() };
+        let shape = Shape::new(Digest::NULL, framing());
         follower.part(&part, Some(&shape)).expect("the part is well-formed").seal
     }
 

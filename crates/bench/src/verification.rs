@@ -193,7 +193,7 @@ fn fetch<'r>(
 struct Placed<'a> {
     place: Place,
     part: Part<'a>,
-    shape: Shape,
+    shape: Shape<'static>,
 }
 
 /// Decodes the parts of a response.
@@ -205,7 +205,7 @@ fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> 
             Item::Schema(schema) => {
                 let SchemaEntry { digest, framing, .. } =
                     SchemaEntry::decode(schema).expect("a cloud's own");
-                shape = Some(Shape { digest, framing });
+                shape = Some(Shape::new(digest, framing));
             }
             Item::Open(open) => {
                 follower.open(&open, |_| None).expect("the answer is a cloud's own");

@@ -360,7 +360,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
     /// # Errors
     /// [`SealRefused`]. The reading was not added.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
-        self.check_length(record.len())?;
+        self.check_record(record)?;
         let limit = self.limit();
         if self
             .open
@@ -427,13 +427,14 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         u64::from(self.profile.max_events.clamp(1, Limits::default().max_events))
     }
 
-    fn check_length(&self, length: usize) -> Result<(), SealRefused> {
+    fn check_record(&self, record: &[u8]) -> Result<(), SealRefused> {
+        let length = record.len();
         match self.profile.framing {
             Framing::Fixed(size) if length != usize::from(size.get()) => {
                 Err(SealRefused::WrongLength { length })
             }
             _ if length > MAX_RECORD => Err(SealRefused::TooLong { length }),
-            _ => Ok(()),
+            _ => self.profile.check_values(record),
         }
     }
 

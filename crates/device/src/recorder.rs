@@ -147,7 +147,7 @@ impl<K: Signer> Recorder<K> {
     fn take_again(&mut self, left: &[Reading]) -> Result<(), RecordError> {
         let Some(first) = left.first() else { return Ok(()) };
         for reading in left {
-            self.sealer.check_length(reading.record.len())?;
+            self.sealer.check_record(&reading.record)?;
             self.sealer.check(reading.epoch)?;
         }
         if let Some(opened) = self.sealer.would_open(first.epoch, first.record.len()) {
@@ -222,7 +222,7 @@ impl<K: Signer> Recorder<K> {
         record: &[u8],
     ) -> Result<Option<PathBuf>, RecordError> {
         self.settle()?;
-        self.sealer.check_length(record.len())?;
+        self.sealer.check_record(record)?;
         if self.sealer.would_open(epoch, record.len()).is_some() {
             self.sealer.check(epoch)?;
             self.seal(self.sealer.epoch().is_some_and(|open| open < epoch))?;

@@ -578,13 +578,15 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Seals a live reading. Skips a reading whose size is wrong, with a warning.
+    /// Seals a live reading. Skips a reading that does not fit the schema, with a warning.
     fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
             Ok(()) => self.note_taken(now.unix_ms(), record),
             Err(DurableError::Refused(
-                error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
+                error @ (SealRefused::WrongLength { .. }
+                | SealRefused::RecordValue
+                | SealRefused::TooLong { .. }),
             )) => {
                 self.ran.refused += 1;
                 self.log.warn("skipped a reading", error.named());

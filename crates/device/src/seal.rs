@@ -18,7 +18,7 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS, MAX_PAYLOAD, SealIndex,
 };
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{RecordCheck, RecordError, Schema};
 use moteseal_core::signature::{SignError, Signer};
 use moteseal_lanes::Host;
 use moteseal_seal::engine::Engine;
@@ -71,6 +71,8 @@ pub struct Profile {
     pub schema_digest: Digest,
     /// How the records of a seal are delimited: by their fixed size or by length prefixes.
     pub framing: Framing,
+    /// The check of the records; `None` if the schema allows every record of the right length.
+    pub check: Option<Box<RecordCheck>>,
     /// The maximum number of events of a seal. A seal with this many events is closed, and the
     /// epoch continues under the next index.
     pub max_events: u32,
@@ -96,6 +98,7 @@ impl Profile {
             schema: schema.as_bytes().to_vec(),
             schema_digest: schema.digest(),
             framing: schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed),
+            check: RecordCheck::of(schema).map(Box::new),
             max_events: DEFAULT_MAX_EVENTS,
             max_bytes: DEFAULT_MAX_BYTES,
         })
@@ -116,6 +119,15 @@ impl Profile {
         let mut known = self.levels.iter().rev().filter(|(_, version, _)| *version <= named);
         let period = known.find(|(first, ..)| *first <= epoch);
         period.or(self.levels.first()).map_or(1, |(.., levels)| *levels)
+    }
+
+    /// Checks that the cells of a record are values of the schema's columns.
+    pub(crate) fn check_values(&self, record: &[u8]) -> Result<(), SealRefused> {
+        let Some(check) = &self.check else { return Ok(()) };
+        check.check(record).map_err(|error| match error {
+            RecordError::RecordLength => SealRefused::WrongLength { length: record.len() },
+            _ => SealRefused::RecordValue,
+        })
     }
 
     /// Returns the number of bytes that a record of `length` bytes takes in a seal.
@@ -240,6 +252,8 @@ named_errors! {
             /// The record's length in bytes.
             length: usize,
         } => "a record of {length} bytes does not have the schema's size, or is longer than 65,535 bytes",
+        /// A cell of the record is not a value of its column.
+        RecordValue => "a cell of the record is not a value of its column",
         /// The record is too long to be forwarded by a device of a group with a budget.
         TooLong {
             /// The record's length in bytes.
@@ -389,7 +403,7 @@ impl<K: Signer> Sealer<K> {
         epoch: EpochNumber,
         record: &[u8],
     ) -> Result<Option<Bundle>, SealRefused> {
-        self.check_length(record.len())?;
+        self.check_record(record)?;
         let mut bundle = None;
         if self.would_open(epoch, record.len()).is_some() {
             self.check(epoch)?;
@@ -439,16 +453,21 @@ impl<K: Signer> Sealer<K> {
         self.profile.is_full(open.count, open.records.len(), length)
     }
 
-    /// Checks that the schema allows a record of `length` bytes.
+    /// Checks that the schema allows a record.
     ///
     /// # Errors
-    /// `WrongLength` if the schema does not allow it.
-    pub fn check_length(&self, length: usize) -> Result<(), SealRefused> {
+    /// `WrongLength` or `RecordValue` if the schema does not allow it.
+    pub fn check_record(&self, record: &[u8]) -> Result<(), SealRefused> {
+        let length = record.len();
         let fits = match self.profile.framing {
             Framing::Fixed(size) => length == usize::from(size.get()),
             Framing::Prefixed => length <= MAX_PAYLOAD,
         };
-        if fits { Ok(()) } else { Err(SealRefused::WrongLength { length }) }
+        if fits {
+            self.profile.check_values(record)
+        } else {
+            Err(SealRefused::WrongLength { length })
+        }
     }
 
     /// Returns the epoch of the open seal, if a seal is open.

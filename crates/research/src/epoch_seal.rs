@@ -74,8 +74,8 @@ impl Directory for OneDevice<'_> {
     }
 }
 
-fn shape(context: &Context) -> Shape {
-    Shape { digest: Schema::OPAQUE.digest(), framing: context.framing }
+fn shape(context: &Context) -> Shape<'static> {
+    Shape::new(Schema::OPAQUE.digest(), context.framing)
 }
 
 /// Returns the seal of an epoch, and the digests of a star's blocks.

@@ -19,6 +19,7 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::{Directory, NoKey};
+use moteseal_core::schema::{RecordCheck, RecordError};
 use moteseal_core::signature::Algorithm;
 
 /// Limits on the work that a verifier accepts.
@@ -88,6 +89,8 @@ named_errors! {
         DigestCount => "the number of digests differs from the number that the root needs",
         /// The length of the events does not match their number.
         EventsLength => "the length of the events does not match their number",
+        /// A record does not fit its schema.
+        Record(error: RecordError) => from,
         /// The signature's length is wrong for its algorithm.
         MalformedSignature => "the signature has the wrong length",
     }
@@ -116,11 +119,21 @@ pub struct Rebuilt<'a> {
 
 /// The properties of the current schema that are needed to rebuild seals.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct Shape<'s> {
     /// The schema's digest.
     pub digest: Digest,
     /// How the records are delimited.
     pub framing: Framing,
+    /// The check of each record; `None` if every record of the right length is valid.
+    pub check: Option<&'s RecordCheck>,
+}
+
+impl Shape<'static> {
+    /// Creates the shape of a schema under which every record of the right length is valid.
+    #[must_use]
+    pub const fn new(digest: Digest, framing: Framing) -> Self {
+        Self { digest, framing, check: None }
+    }
 }
 
 /// Follows the chains of devices through the items of a stream.
@@ -291,7 +304,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     pub fn part<'a>(
         &mut self,
         part: &Part<'a>,
-        shape: Option<&Shape>,
+        shape: Option<&Shape<'_>>,
     ) -> Result<Rebuilt<'a>, PartError> {
         let place = self.place().ok_or(PartError::NoOpen)?;
         let shape = shape.ok_or(PartError::SchemaUnknown)?;
@@ -327,7 +340,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         &self,
         place: &Place,
         part: &Part<'a>,
-        shape: &Shape,
+        shape: &Shape<'_>,
     ) -> Result<Prepared<'a>, PartError> {
         let (index, epoch) = self.within(place, Stride::of(part))?;
         let levels = self.directory.levels(epoch);
@@ -372,7 +385,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         statement.lost = part.lost;
         statement.answered = part.answered;
 
-        self.fits(&statement, part, shape.framing, algorithm.signature_length())?;
+        self.fits(&statement, part, shape, algorithm.signature_length())?;
         let (select, digests, events) = (part.select.clone(), part.digests, part.events);
         let star = match (&select, part.scheme) {
             (Select::Levels(mask), Scheme::Star) => {
@@ -459,7 +472,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         &self,
         statement: &Statement,
         part: &Part<'_>,
-        framing: Framing,
+        shape: &Shape<'_>,
         signature: usize,
     ) -> Result<(), PartError> {
         let counters = &statement.counters;
@@ -498,8 +511,15 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         if digests != expected {
             return Err(PartError::DigestCount);
         }
-        if framing.length_of(part.events, selected) != Some(part.events.len()) {
+        if shape.framing.length_of(part.events, selected) != Some(part.events.len()) {
             return Err(PartError::EventsLength);
+        }
+        if let Some(check) = shape.check {
+            let mut rest = part.events;
+            while let Some((record, tail)) = shape.framing.split_first(rest) {
+                check.check(record)?;
+                rest = tail;
+            }
         }
         if part.signature.is_some_and(|bytes| bytes.len() != signature) {
             return Err(PartError::MalformedSignature);

@@ -103,7 +103,7 @@
 //! let mut follower = Follower::new(&directory, Scalar, Limits::default());
 //! follower.open(&Open { device, roster_version: 0, prev: None, last: None }, |_| None)?;
 //! let (Item::Part(part), _) = Item::decode(out.written())? else { return Err("no part".into()) };
-//! let rebuilt = follower.part(&part, Some(&Shape { digest: Digest([3; 32]), framing }))?;
+//! let rebuilt = follower.part(&part, Some(&Shape::new(Digest([3; 32]), framing)))?;
 //! let seal = rebuilt.seal.verify(&directory, part.signature.unwrap_or_default())?;
 //! let sample = rebuilt.sample.proven(&seal).ok_or("another seal")?;
 //! let mut read: Vec<u8> = Vec::new();

@@ -333,8 +333,12 @@ impl Bundle {
     #[cfg(feature = "conformance")]
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
-        let schema =
-            SchemaEntry { bytes: Vec::new(), digest: Digest::NULL, framing: Framing::Prefixed };
+        let schema = SchemaEntry {
+            bytes: Vec::new(),
+            digest: Digest::NULL,
+            framing: Framing::Prefixed,
+            check: None,
+        };
         let (kept, tree_from, head, body) = (0, None, Vec::new(), Vec::new());
         Self { key, epoch: EpochNumber(0), kept, tree_from, schema: Arc::new(schema), head, body }
     }

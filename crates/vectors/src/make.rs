@@ -22,6 +22,7 @@
 //! - `pruned`: `stream/manifests`, `stream/no-budget`, `stream/no-coordinator`, `stream/pruned`
 //! - `readings`: `reading`
 //! - `schedules`: `sum/agendas`
+//! - `schema_2`: `schema/version-2`, `schema/records-2`, `stream/version-2`, `urgent/version-2`
 //! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
 //! - `policies`: `policy`
 //! - `signed_time`: `time`
@@ -48,6 +49,7 @@ mod proofs;
 mod pruned;
 mod readings;
 mod schedules;
+mod schema_2;
 mod served;
 mod signed_time;
 mod updates;
@@ -67,6 +69,7 @@ pub fn files() -> BTreeMap<String, Value> {
     encodings::make(&mut files);
     cose::make(&mut files);
     identity::make(&mut files);
+    schema_2::make(&mut files);
     readings::make(&mut files);
     parts::make(&mut files);
     periods::make(&mut files);

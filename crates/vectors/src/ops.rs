@@ -1,6 +1,7 @@
 //! Runs the operations of the vectors (spec/README.md) with the product's code.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use moteseal_core::cbor;
 use moteseal_core::cose::{Sign1, Typ};
@@ -21,7 +22,9 @@ use moteseal_seal::sample::permutation::{self, Swap};
 use moteseal_seal::stream::{Item, Select};
 use moteseal_seal::tree::{self, path_root};
 use moteseal_seal::{Authentic, History, Incomplete, Seal, Star, Statement, UrgentEvent, star};
-use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run};
+use moteseal_verify::{
+    Event, Explained, ReadError, Roster, SchemaEntry, StreamReader, Urgent, explain_run,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -71,6 +74,7 @@ named!(
     EpochError,
     moteseal_seal::UrgentError,
     moteseal_verify::reading::ReadingError,
+    moteseal_verify::UrgentRefused,
     moteseal_seal::sample::choice::ChoiceError,
     tree::PathError,
     moteseal_sum::guard::GuardError,
@@ -286,9 +290,20 @@ impl Shared {
     }
 
     fn urgent(&self, input: &Value) -> Verdict {
-        let bytes = bytes(input, "bytes");
-        let mut scratch = vec![0; bytes.len() + 64];
-        let event = UrgentEvent::open(&bytes, self.roster(), &mut scratch).map_err(name)?;
+        let event_bytes = bytes(input, "bytes");
+        if input.get("schema").is_some() {
+            let schema = SchemaEntry::decode(&bytes(input, "schema")).map_err(name)?;
+            let event =
+                Urgent::open(&event_bytes, &Arc::new(schema), self.roster()).map_err(name)?;
+            return Ok(json!({
+                "device": event.device().to_string(),
+                "index": event.index().0,
+                "seq": event.seq().0,
+                "record": hex_of(event.record()),
+            }));
+        }
+        let mut scratch = vec![0; event_bytes.len() + 64];
+        let event = UrgentEvent::open(&event_bytes, self.roster(), &mut scratch).map_err(name)?;
         Ok(json!({
             "device": event.device.to_string(),
             "index": event.index.0,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{Framing, MAX_LEVELS, Round};
-use moteseal_core::schema::{Schema, SchemaError};
+use moteseal_core::schema::{RecordCheck, Schema, SchemaError};
 use moteseal_seal::follow::Shape;
 use moteseal_seal::sample::{Manifest, Sample};
 use moteseal_seal::stream::{Part, Select};
@@ -20,6 +20,8 @@ pub struct SchemaEntry {
     pub digest: Digest,
     /// How the schema's records are delimited.
     pub framing: Framing,
+    /// The check of the schema's records; `None` if every record of the right length is valid.
+    pub check: Option<Box<RecordCheck>>,
 }
 
 impl SchemaEntry {
@@ -30,11 +32,12 @@ impl SchemaEntry {
     pub fn decode(bytes: &[u8]) -> Result<Self, SchemaError> {
         let schema = Schema::decode(bytes)?;
         let framing = schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed);
-        Ok(Self { digest: schema.digest(), framing, bytes: bytes.to_vec() })
+        let check = RecordCheck::of(&schema).map(Box::new);
+        Ok(Self { digest: schema.digest(), framing, check, bytes: bytes.to_vec() })
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        Shape { digest: self.digest, framing: self.framing }
+    pub(crate) fn shape(&self) -> Shape<'_> {
+        Shape { digest: self.digest, framing: self.framing, check: self.check.as_deref() }
     }
 }
 

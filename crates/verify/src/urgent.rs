@@ -13,7 +13,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::error::Named;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::schema::SchemaError;
+use moteseal_core::schema::{RecordError, SchemaError};
 use moteseal_seal::stream::Item;
 use moteseal_seal::{UrgentError, UrgentEvent};
 
@@ -61,6 +61,9 @@ impl Urgent {
         };
         if !is_record {
             return Err(UrgentRefused::RecordLength);
+        }
+        if let Some(check) = &schema.check {
+            check.check(event.record)?;
         }
         Ok(Self {
             device: event.device,
@@ -142,6 +145,9 @@ pub enum UrgentRefused {
     /// The record is not one record of the schema.
     #[error("the record of the event does not have the length that its schema determines")]
     RecordLength,
+    /// A cell of the record is not a value of its column.
+    #[error("a cell of the event's record is not a value of its column")]
+    RecordValue,
     /// The stream has an item of another kind, or an item after its end.
     #[error("the stream has an item that is neither a schema nor an event")]
     UnknownItem,
@@ -163,6 +169,7 @@ impl UrgentRefused {
             Self::Schema(error) => error.name(),
             Self::EpochOutOfRange => "EpochOutOfRange",
             Self::RecordLength => "RecordLength",
+            Self::RecordValue => "RecordValue",
             Self::UnknownItem => "UnknownItem",
             Self::TooManyParts => "TooManyParts",
             Self::Truncated => "Truncated",
@@ -173,6 +180,15 @@ impl UrgentRefused {
     #[must_use]
     pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
+    }
+}
+
+impl From<RecordError> for UrgentRefused {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::RecordLength => Self::RecordLength,
+            _ => Self::RecordValue,
+        }
     }
 }
 

@@ -154,6 +154,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             .record_size()
             .map_or(Some(Framing::Prefixed), Framing::fixed)
             .ok_or(Fault::Schema)?;
+        // The sources of readings do not make records with texts.
+        if schema.record_size().is_none() && !schema.is_opaque() {
+            return Err(Fault::Schema);
+        }
         // Readings of another size cannot be sealed.
         if schema
             .record_size()

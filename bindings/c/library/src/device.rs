@@ -191,10 +191,15 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
 /// Encodes a schema: the fields of a record, in the notation of `moteseal seal --column`.
 ///
 /// Fields are packed in the given order, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64
-/// time (milliseconds since 1970 in an i64).
+/// time (milliseconds since the start of the epoch, in 4 bytes), bool, enum(off,on) with 1 to 254
+/// labels, timestamp (milliseconds since 1970, in 8 bytes), point (latitude and longitude in 10^-7
+/// degrees, in 4 bytes each), text32 with the length of the longest text. Texts come after all other
+/// cells of a record, each with its length in one byte. `?` marks a field that may be null, `~` one
+/// whose values another device reported, `#` an id other than the position. spec/objects.md, section
+/// 5, defines the cells and their nulls.
 ///
-/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
-///        "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
+/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID]`, for
+///        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 ///        the result is the schema of opaque records.
 /// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
 ///        plus the length of all field texts nearly always suffice.
@@ -230,7 +235,8 @@ pub unsafe extern "C" fn moteseal_schema_encode(
 
 /// Checks an encoded schema and sets a device's schema digest and record size.
 ///
-/// @param device  The device, already filled in; only `schema` and `record_size` change.
+/// @param device  The device, already filled in; only `schema` and `record_size` change. A schema
+///        with texts sets `record_size` to 0: records then have different lengths, as without fields.
 /// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 /// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
 ///         bytes.
@@ -249,6 +255,27 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
             u16::try_from(schema.record_size().unwrap_or(0)).map_err(|_| Error::WrongLength)?;
         device.schema = schema.digest().0;
         Ok(())
+    })
+}
+
+/// Checks a record against an encoded schema. Call this before you seal a record with columns of
+/// the types bool, enum, point or text: verifiers reject a seal with a record that does not pass.
+///
+/// @param schema, schema_length  The encoded schema.
+/// @param record, record_length  The record.
+/// @return An error of schemas or of decoding; `RecordLength`, `RecordValue`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_record_check(
+    schema: *const u8,
+    schema_length: usize,
+    record: *const u8,
+    record_length: usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps the header's contract.
+        let (schema, record) =
+            unsafe { (Schema::decode(bytes(schema, schema_length)?)?, bytes(record, record_length)?) };
+        Ok(schema.check_record(record)?)
     })
 }
 

@@ -3,7 +3,7 @@
 use moteseal_core::cbor::{BufferTooSmall, DecodeError};
 use moteseal_core::identity::CertificateError;
 use moteseal_core::roster::RosterError;
-use moteseal_core::schema::SchemaError;
+use moteseal_core::schema::{RecordError, SchemaError};
 use moteseal_core::signature::{KeyError, SignError, SignatureError};
 
 /// The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error. A call that
@@ -141,8 +141,24 @@ pub enum moteseal_error {
     UnknownFieldType = 79,
     /// A divisor or offset out of range.
     ScaleOutOfRange = 80,
-    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET].
+    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID].
     MalformedField = 81,
+    /// An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
+    SchemaTooLong = 82,
+    /// A field has a key that this library does not know, and that a reader must understand.
+    UnsupportedField = 83,
+    /// A field's id that is not 1 to 65535.
+    InvalidFieldId = 84,
+    /// Two fields have the same id.
+    DuplicateFieldId = 85,
+    /// An enum without valid labels, or labels of another type.
+    InvalidLabels = 86,
+    /// A text whose longest length is not 1 to 254, or such a length of another type.
+    InvalidTextLength = 87,
+    /// A record does not have the length that the schema requires.
+    RecordLength = 88,
+    /// A cell of a record is not a value of its column.
+    RecordValue = 89,
 
     // Seals.
     /// The epoch is earlier than the last one that was opened.
@@ -300,6 +316,14 @@ impl Error {
         (Self::UnknownFieldType, c"UnknownFieldType"),
         (Self::ScaleOutOfRange, c"ScaleOutOfRange"),
         (Self::MalformedField, c"MalformedField"),
+        (Self::SchemaTooLong, c"SchemaTooLong"),
+        (Self::UnsupportedField, c"UnsupportedField"),
+        (Self::InvalidFieldId, c"InvalidFieldId"),
+        (Self::DuplicateFieldId, c"DuplicateFieldId"),
+        (Self::InvalidLabels, c"InvalidLabels"),
+        (Self::InvalidTextLength, c"InvalidTextLength"),
+        (Self::RecordLength, c"RecordLength"),
+        (Self::RecordValue, c"RecordValue"),
         (Self::EpochGoesBack, c"EpochGoesBack"),
         (Self::EpochClosed, c"EpochClosed"),
         (Self::EpochOutOfRange, c"EpochOutOfRange"),
@@ -367,6 +391,7 @@ by_name!(
     CertificateError,
     DecodeError,
     KeyError,
+    RecordError,
     RosterError,
     SchemaError,
     SignError,

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use moteseal_adversary::{
-    Accomplice, Answer, Context, EXPLAIN_LIES, Explanation, Holdings, LIES, Question,
+    Accomplice, Answer, Context, EXPLAIN_LIES, Explanation, Holdings, LIES, Lie, Question,
+    SCHEMA_2_LIES,
 };
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::schema::{Field, Schema};
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
@@ -45,15 +46,9 @@ fn bundle(
     scheme: Scheme,
     (epoch, last_in_epoch): (u64, bool),
     position: &Position,
-    records: &[[u8; 4]],
+    (schema, records): (&Schema<'_>, &[Vec<u8>]),
 ) -> (Vec<u8>, Position) {
-    let field = |text: &'static str| Field::parse(text).unwrap();
-    let mut schema = vec![0; 256];
-    let schema = Schema::encode(
-        &[field("temperature:Cel:i16/100"), field("humidity:%RH:u16/100")],
-        &mut schema,
-    )
-    .unwrap();
+    let framing = schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed);
     let index = SealIndex(position.last.map_or(0, |(index, _)| index.0 + 1));
     let salt = SaltKey::new([9; 32]).salt(device, index);
     let mut statement = Statement::new(
@@ -67,7 +62,7 @@ fn bundle(
     (statement.epoch, statement.last_in_epoch) = (EpochNumber(epoch), last_in_epoch);
     (statement.schema, statement.salt) = (schema.digest(), salt);
     let (mut star, mut tree) =
-        (Star::<LEVELS>::new(device, index, &salt, Framing::fixed(4).unwrap()), Tree::<20>::new());
+        (Star::<LEVELS>::new(device, index, &salt, framing), Tree::<20>::new());
     for record in records {
         star.push(record).unwrap();
         tree.push(record).unwrap();
@@ -85,7 +80,10 @@ fn bundle(
         Scheme::Tree => tree.root(),
     };
     let seal = Seal::new(statement, root, key.public().algorithm());
-    let events: Vec<u8> = order.into_iter().flat_map(|seq| records[seq]).collect();
+    let mut events = Vec::new();
+    for seq in order {
+        framing.frame(&records[seq], |bytes| events.extend_from_slice(bytes));
+    }
     let mut out = Vec::new();
     write::schema(&mut out, schema.as_bytes());
     let last = seal.statement().last;
@@ -99,6 +97,39 @@ fn bundle(
 /// Creates three devices with nine epochs each. The second device never marks a seal as the last of
 /// its epoch. The third device has two parts per epoch.
 fn world(scheme: Scheme) -> World {
+    let columns = ["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
+    world_of(scheme, &columns, &|wave, seq| {
+        ((wave << 16) | (4000 + seq % 97)).to_be_bytes().to_vec()
+    })
+}
+
+/// Creates the same devices with records under a schema of version 2.
+fn world_of_version_2(scheme: Scheme) -> World {
+    let columns = ["note::text30?", "temperature:Cel:i16/100?", "on::enum(no,yes)", "place::text9"];
+    world_of(scheme, &columns, &|wave, seq| {
+        let schema = encode(&columns);
+        let schema = Schema::decode(&schema).unwrap();
+        let mut record = vec![0; schema.longest_record()];
+        let note = "n".repeat(seq as usize % 5);
+        let temperature =
+            if seq % 3 == 0 { String::new() } else { format!("{}.{:02}", wave / 100, wave % 100) };
+        let on = if wave % 2 == 0 { "no" } else { "yes" };
+        for (field, text) in schema.fields().zip([&*note, &temperature, on, "Åre"]) {
+            field.write(text, &mut record).unwrap();
+        }
+        record.truncate(schema.record_length(&record).unwrap());
+        record
+    })
+}
+
+fn encode(columns: &[&str]) -> Vec<u8> {
+    let fields: Vec<_> = columns.iter().map(|column| Field::parse(column).unwrap()).collect();
+    Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
+}
+
+fn world_of(scheme: Scheme, columns: &[&str], record_of: &dyn Fn(u32, u32) -> Vec<u8>) -> World {
+    let schema = encode(columns);
+    let schema = Schema::decode(&schema).unwrap();
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let secret =
         |number: usize| SecretKey::from_seed(Algorithm::Ed25519, &[10 + number as u8; 32]).unwrap();
@@ -129,9 +160,9 @@ fn world(scheme: Scheme) -> World {
                 let record = |seq: u32| {
                     let wave =
                         2500 + (seq * 7 + number as u32 * 31 + epoch as u32 * 13 + part * 5) % 190;
-                    ((wave << 16) | (4000 + seq % 97)).to_be_bytes()
+                    record_of(wave, seq)
                 };
-                let records: Vec<[u8; 4]> =
+                let records: Vec<Vec<u8>> =
                     (0..160 + (epoch as u32 * 5 + number as u32) % 9).map(record).collect();
                 let last = number != 1 && part + 1 == parts;
                 let (bytes, next) = bundle(
@@ -140,7 +171,7 @@ fn world(scheme: Scheme) -> World {
                     scheme,
                     (epoch, last),
                     &position,
-                    &records,
+                    (&schema, &records),
                 );
                 world.holdings.take(&world.roster, &bytes).unwrap();
                 world.bundles.push(bytes);
@@ -341,50 +372,61 @@ fn honest_answers_are_accepted() {
 
 #[test]
 fn rejects_every_lie_with_a_name_of_its_table() {
-    let mut wrong = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
-        let world = world(scheme);
-        let accomplice =
-            |device: DeviceId, message: &[u8]| Some(sign(world.keys.get(&device)?, message));
-        for lie in LIES.iter().filter(|lie| lie.schemes.include(scheme)) {
-            let mut applied = 0;
-            for question in questions(scheme) {
-                let context = context(&world, question, &accomplice);
-                let honest = world.holdings.answer(&world.devices, &question);
-                let mut answer = honest.clone();
-                if !(lie.alter)(&mut answer, &context) {
-                    assert_eq!(
-                        answer, honest,
-                        "{}: not applied, but the answer is changed",
-                        lie.name
-                    );
-                    continue;
-                }
-                applied += 1;
-                let verdict = verify_answer(&world, &question, &answer.encode());
-                let name = verdict.err().unwrap_or_else(|| "accepted".into());
-                if !lie.expected.contains(&name.as_str()) {
-                    wrong.push(format!("{} ({scheme:?}, {:?}): {name}", lie.name, question.choice));
-                    continue;
-                }
-                if name != "NotAuthentic" {
-                    continue;
-                }
-                let run = failed_run(&world, &answer).unwrap();
-                let mut show = |device, index| honest_explanation(&world, device, index);
-                let found =
-                    explain_run(&world.roster, Limits::default(), &run, &|_, _| None, &mut show);
-                let found = found.err().map_or("NotAuthentic", |found| found.finding.name());
-                if lie.explained.map(|explains| explains.of(scheme)) != Some(found) {
-                    wrong.push(format!(
-                        "{} ({scheme:?}, {:?}) explained: {found}",
-                        lie.name, question.choice
-                    ));
-                }
+        rejects(LIES, scheme, &world(scheme));
+    }
+}
+
+#[test]
+fn rejects_lies_about_cells_of_version_2_with_a_name_of_their_table() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let world = world_of_version_2(scheme);
+        for question in questions(scheme) {
+            let bytes = world.holdings.answer(&world.devices, &question).encode();
+            assert_eq!(verify_answer(&world, &question, &bytes), Ok(()), "{scheme:?} {question:?}");
+        }
+        rejects(SCHEMA_2_LIES, scheme, &world);
+    }
+}
+
+fn rejects(lies: &[Lie], scheme: Scheme, world: &World) {
+    let mut wrong = Vec::new();
+    let accomplice =
+        |device: DeviceId, message: &[u8]| Some(sign(world.keys.get(&device)?, message));
+    for lie in lies.iter().filter(|lie| lie.schemes.include(scheme)) {
+        let mut applied = 0;
+        for question in questions(scheme) {
+            let context = context(world, question, &accomplice);
+            let honest = world.holdings.answer(&world.devices, &question);
+            let mut answer = honest.clone();
+            if !(lie.alter)(&mut answer, &context) {
+                assert_eq!(answer, honest, "{}: not applied, but the answer is changed", lie.name);
+                continue;
             }
-            if applied == 0 {
-                wrong.push(format!("{} ({scheme:?}): never applied", lie.name));
+            applied += 1;
+            let verdict = verify_answer(world, &question, &answer.encode());
+            let name = verdict.err().unwrap_or_else(|| "accepted".into());
+            if !lie.expected.contains(&name.as_str()) {
+                wrong.push(format!("{} ({scheme:?}, {:?}): {name}", lie.name, question.choice));
+                continue;
             }
+            if name != "NotAuthentic" {
+                continue;
+            }
+            let run = failed_run(world, &answer).unwrap();
+            let mut show = |device, index| honest_explanation(world, device, index);
+            let found =
+                explain_run(&world.roster, Limits::default(), &run, &|_, _| None, &mut show);
+            let found = found.err().map_or("NotAuthentic", |found| found.finding.name());
+            if lie.explained.map(|explains| explains.of(scheme)) != Some(found) {
+                wrong.push(format!(
+                    "{} ({scheme:?}, {:?}) explained: {found}",
+                    lie.name, question.choice
+                ));
+            }
+        }
+        if applied == 0 {
+            wrong.push(format!("{} ({scheme:?}): never applied", lie.name));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -18,7 +18,7 @@ use moteseal_core::provision::{
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, SchemaError};
+use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema, SchemaError};
 use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
@@ -547,6 +547,12 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Fa
         .map_err(|error: SchemaError| Failure::named(Exit::Usage, error.named()))?;
     if fields.is_empty() {
         return Err(Failure::usage("describe a record: columns = [\"NAME:UNIT:TYPE\"]"));
+    }
+    if let Some(text) = fields.iter().find(|field| field.kind == FieldType::Text) {
+        return Err(Failure::usage(format_args!(
+            "column {}: the records of a mote have one size, so they have no texts; use an enum",
+            text.name
+        )));
     }
     Schema::encode(&fields, buffer).map_err(|error| Failure::named(Exit::Usage, error.named()))
 }

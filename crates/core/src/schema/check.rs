@@ -26,6 +26,14 @@ pub struct RecordCheck {
 }
 
 impl RecordCheck {
+    /// Creates the check of a schema's records. Returns `None` if every record of the right
+    /// length is valid, as under all schemas of version 1, and no record contains lengths.
+    #[must_use]
+    pub fn of(schema: &Schema<'_>) -> Option<Self> {
+        let is_needed = schema.cells().next().is_some();
+        is_needed.then(|| Self::new(schema))
+    }
+
     /// Creates the check of a schema's records.
     #[must_use]
     pub fn new(schema: &Schema<'_>) -> Self {

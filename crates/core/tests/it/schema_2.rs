@@ -62,8 +62,7 @@ fn the_encoding_matches_the_specification() {
     // {0: 1, 1: "t", 2: "Cel", 3: 3, 4: 100, 5: -1, 6: true, 9: true}
     assert_eq!(
         hex::encode(encode(&["t:Cel:i16/100-1?~"]).unwrap()),
-        "820281a80001016174026343656c030304186405200\
-         6f509f5"
+        "820281a80001016174026343656c0303041864052006f509f5"
     );
     // {0: 9, 1: "s", 3: 12, 7: ["off", "on"]}, {0: 2, 1: "x", 3: 13, 8: 32}
     assert_eq!(
@@ -81,12 +80,10 @@ fn a_record_has_the_fixed_cells_before_the_texts() {
         &["true", "stand by", "Åre", "2026-03-01T07:00:00.25Z", "59.3293,18.0686", "27.97", "ok"],
     )
     .unwrap();
-    assert_eq!(
-        hex::encode(&record),
-        "01020000019ca82d7a7a235ce18 80ac4f9b00aed04c385726 5026f6b"
-            .replace(' ', "")
-            .replace("9ca82d7a7a", &hex::encode(1_772_348_400_250i64.to_be_bytes())[6..])
-    );
+    // The texts are the last two cells.
+    let cells =
+        ["01", "02", "0000019ca832627a", "235ceec80ac50cb0", "0aed", "04c3857265", "026f6b"];
+    assert_eq!(hex::encode(&record), cells.concat());
     assert_eq!(
         read(&schema, &record),
         [
@@ -377,7 +374,7 @@ fn encoded_schemas_with_invalid_content_are_rejected() {
         ("81a2 00010300", "UnexpectedType"),
         ("81a2 0161610300", "UnexpectedType"),
         ("8185 6161600001 00", "UnexpectedType"),
-        ("81a3 6161000101 0300", "UnexpectedType"),
+        ("81a3 6161000101 0300", "NonCanonical"),
         ("81a3 20000101 0300", "NonCanonical"),
         ("81a3 0161610001 0300", "NonCanonical"),
         ("81a4 0001 0001 016161 0300", "NonCanonical"),
@@ -481,9 +478,9 @@ fn schemas() -> impl Strategy<Value = Vec<String>> {
     (prop::collection::vec(fields(), 1..12), any::<bool>()).prop_map(|(fields, ids)| {
         let named = fields.iter().enumerate();
         named
-            .map(|(at, field)| match ids {
-                true => format!("{at}{field}#{}", 1 + (at * 7919 + 5) % 65535),
-                false => format!("{at}{field}"),
+            .map(|(at, field)| {
+                let id = format!("#{}", 1 + (at * 7919 + 5) % 65535);
+                format!("{at}{field}{}", if ids { &id } else { "" })
             })
             .collect()
     })
@@ -520,14 +517,14 @@ proptest! {
                 FieldType::Bool => (raw % 2 == 0).to_string(),
                 FieldType::Enum => {
                     let count = field.labels.len() as u64;
-                    field.labels.get((raw % count) as u8).unwrap().to_owned()
+                    field.labels.get(u8::try_from(raw % count).unwrap()).unwrap().to_owned()
                 }
                 FieldType::Text => String::from_utf8_lossy(noise)
                     .chars()
                     .filter(|c| !c.is_control())
                     .take(usize::from(field.longest) / 4)
                     .collect(),
-                FieldType::Timestamp => (raw as i64 / 2).to_string(),
+                FieldType::Timestamp => (raw / 2).to_string(),
                 FieldType::Point => format!("{},-{}", raw % 91, raw % 181),
                 FieldType::F32 | FieldType::F64 => (raw % 100_000).to_string(),
                 // The offsets of these fields are above -1000.
@@ -560,13 +557,9 @@ proptest! {
         let length = schema.record_length(&record).unwrap_or(record.len());
         for record in [&record[..], &record[..length]] {
             let result = check(&schema, record);
-            let mut values = schema.fields().map(|field| field.read(record));
+            let values: Vec<_> = schema.fields().map(|field| field.read(record)).collect();
             if result.is_ok() {
-                prop_assert!(values.all(|value| value.is_ok()));
-            } else if record.len() == length {
-                // The same records are refused by reading all values, except that floats and
-                // integers have no wrong values.
-                let _ = values.count();
+                prop_assert!(values.iter().all(Result::is_ok));
             }
         }
     }

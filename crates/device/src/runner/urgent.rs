@@ -90,7 +90,9 @@ impl<K: Signer + Send> Run<'_, K> {
                 UrgentReport::NotRecorded(error.name().to_owned(), error.to_string())
             }
             Err(DurableError::Refused(
-                error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
+                error @ (SealRefused::WrongLength { .. }
+                | SealRefused::RecordValue
+                | SealRefused::TooLong { .. }),
             )) => {
                 self.ran.refused += 1;
                 self.log.warn("skipped an urgent reading", error.named());

@@ -84,6 +84,7 @@ impl EventRefused {
                     | "WrongGroup"
                     | "SchemaUnknown"
                     | "RecordLength"
+                    | "RecordValue"
                     | "KeyEnded"
             ),
             _ => false,

@@ -198,7 +198,7 @@ type Row = (u32, u64, [u8; 4]);
 /// others by the chain, then reads the rows.
 fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>), String> {
     let mut follower = Follower::new(&device.directory, Scalar, Limits::default());
-    let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
+    let shape = Shape::new(Digest([3; 32]), Framing::fixed(4).unwrap());
     let (mut at, mut rebuilt, mut signature) = (0, Vec::new(), None);
     while at < bytes.len() {
         let (item, length) =
@@ -474,7 +474,7 @@ fn a_sample_is_uniform_only_with_its_own_seal() {
     let sample = || {
         let bytes = device.stream(0xff);
         let mut follower = Follower::new(&device.directory, Scalar, Limits::default());
-        let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
+        let shape = Shape::new(Digest([3; 32]), Framing::fixed(4).unwrap());
         let (Item::Open(open), length) = Item::decode(&bytes).unwrap() else {
             panic!("an open item")
         };
@@ -532,7 +532,7 @@ fn checks_limits_before_working() {
     device.seal(Scheme::Star, 0, &[[1; 4]; 10]);
     let bytes = device.stream(0);
     let mut follower = Follower::new(&device.directory, Scalar, Limits { max_events: 9 });
-    let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
+    let shape = Shape::new(Digest([3; 32]), Framing::fixed(4).unwrap());
     let (Item::Open(open), length) = Item::decode(&bytes).unwrap() else { panic!("an open item") };
     follower.open(&open, |_| None).unwrap();
     let (Item::Part(part), _) = Item::decode(&bytes[length..]).unwrap() else { panic!("a part") };

@@ -27,6 +27,7 @@ mod receipt;
 mod receivers;
 mod roster;
 mod sampling;
+mod schema;
 mod signed_time;
 mod sum;
 mod updates;

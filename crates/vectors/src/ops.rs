@@ -11,7 +11,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_core::schema::{Decimal, Schema, Value as FieldValue};
+use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_lanes::Host;
 use moteseal_seal::follow::Limits;
@@ -28,7 +28,7 @@ use moteseal_verify::{
 use serde_json::{Value, json};
 
 use crate::{
-    audit, broadcast, link, policy, query, reading, receipt, receivers, roster, sampling,
+    audit, broadcast, link, policy, query, reading, receipt, receivers, roster, sampling, schema,
     signed_time, sum, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
@@ -177,8 +177,8 @@ impl Shared {
             "certificate.open" => self.certificate(input),
             "roster.open" => roster::open(self.operator(), input),
             "roster.succeed" => roster::succeed(self.operator(), input),
-            "schema.open" => schema_open(input),
-            "schema.record" => schema_record(input),
+            "schema.open" => schema::open(input),
+            "schema.record" => schema::record(input),
             "level.level" => Ok(level_level(input)),
             "level.counters" => Ok(level_counters(input)),
             "level.salt" => Ok(level_salt(input)),
@@ -547,59 +547,6 @@ fn cose_seal(input: &Value) -> Verdict {
         "scheme": seal.statement().scheme.number(),
         "counters": seal.statement().counters.as_slice(),
     }))
-}
-
-fn schema_open(input: &Value) -> Verdict {
-    let bytes = bytes(input, "bytes");
-    let schema = Schema::decode(&bytes).map_err(name)?;
-    let is_version_1 = bytes[1] == 1;
-    let fields = schema.fields().map(|field| {
-        let mut out = vec![
-            json!(field.name),
-            json!(field.unit),
-            json!(field.kind.name()),
-            json!(field.divisor),
-            json!(field.offset.to_string()),
-        ];
-        if !is_version_1 {
-            out.extend([
-                json!(field.id),
-                json!(field.nullable),
-                json!(field.labels.iter().collect::<Vec<_>>()),
-                json!(field.longest),
-                json!(field.relayed),
-            ]);
-        }
-        Value::Array(out)
-    });
-    Ok(json!({
-        "digest": schema.digest().to_string(),
-        "record_size": schema.record_size(),
-        "fields": fields.collect::<Vec<_>>(),
-    }))
-}
-
-fn schema_record(input: &Value) -> Verdict {
-    let (bytes, record) = (bytes(input, "schema"), bytes(input, "record"));
-    let schema = Schema::decode(&bytes).unwrap();
-    if bytes[1] != 1 {
-        schema.check_record(&record).map_err(name)?;
-    }
-    let quotient = |value: Decimal| format!("{}/{}", value.numerator, value.divisor);
-    let mut values = Vec::new();
-    for field in schema.fields() {
-        values.push(match field.read(&record).map_err(name)? {
-            FieldValue::Null => Value::Null,
-            FieldValue::Integer(value) => quotient(value).into(),
-            FieldValue::Float(value) => hex_of(value.to_be_bytes()).into(),
-            FieldValue::Point { latitude, longitude } => {
-                format!("{} {}", quotient(latitude), quotient(longitude)).into()
-            }
-            FieldValue::Timestamp(ms) => ms.to_string().into(),
-            value => value.to_string().into(),
-        });
-    }
-    Ok(json!({ "values": values }))
 }
 
 fn level_level(input: &Value) -> Value {

@@ -25,7 +25,12 @@ from verifier.vectors import verdict
 HERE = pathlib.Path(__file__).resolve().parent
 VECTORS = HERE / "vectors/v1"
 CHUNK = 2000
-OPERATIONS = ["stream.bundle", "stream.read", "proof.open", "answer.open", "reading.open"]
+OPERATIONS = ["stream.bundle", "stream.read", "proof.open", "answer.open", "reading.open", "schema.open", "schema.record"]
+
+
+def changed(op):
+    """The field of an operation's input that is changed."""
+    return "record" if op == "schema.record" else "bytes"
 
 
 def cases(operations):
@@ -96,10 +101,11 @@ def requests(rng, pool, count):
     for op, given, context in pool:
         by_context[json.dumps(context, sort_keys=True)].append((op, given))
     for _ in range(count):
-        _, first, context = rng.choice(pool)
+        other, first, context = rng.choice(pool)
         op, given = rng.choice(by_context[json.dumps(context, sort_keys=True)])
-        changed = mutate(rng, bytes.fromhex(given["bytes"]), bytes.fromhex(first["bytes"]))
-        yield {"op": op, "input": {**given, "bytes": changed.hex()}, "context": context}
+        field = changed(op)
+        result = mutate(rng, bytes.fromhex(given[field]), bytes.fromhex(first[changed(other)]))
+        yield {"op": op, "input": {**given, field: result.hex()}, "context": context}
 
 
 def of_python(batch):

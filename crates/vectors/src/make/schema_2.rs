@@ -2,13 +2,13 @@
 
 use moteseal_core::record::{DeviceId, GroupId, Scheme};
 use moteseal_core::schema::{MAX_SCHEMA, Schema};
-use moteseal_core::signature::Algorithm;
+use moteseal_core::signature::{Algorithm, Signer};
 use serde_json::{Value as Json, json};
 
 use super::parts::{ALL, EVENTS, file_of_streams, group};
 use super::{File, Files, cose, of};
 use moteseal_fixtures::cbor_tree::{
-    FALSE, NULL, TRUE, Value, array, bytes, encode_sequence, int, sequence, text,
+    FALSE, NULL, Value, array, bytes, encode_sequence, int, sequence, text,
 };
 use moteseal_fixtures::world::{
     self, Device, Epoch, GROUP, Pick, Sealed, device_secret, header, operator, roster, schema,

@@ -135,6 +135,8 @@ fn date(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use std::string::{String, ToString};
+
     use super::*;
 
     fn shown(ms: i64) -> String {

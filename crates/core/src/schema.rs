@@ -1,9 +1,14 @@
 //! The stream schema: the named fields of a device's records, with units, types and scales
 //! (spec/objects.md, section 5).
 //!
-//! A record contains the values of its fields in order, big-endian and without padding. The value
-//! of an integer field is `(raw + offset) / divisor`. It is exact: [`Decimal`] stores the numerator
-//! and the divisor. [`Field::write`] accepts a decimal text only if the scale can represent it.
+//! A record contains the cells of its fields in order, big-endian and without padding; texts come
+//! after all other cells. The value of an integer field is `(raw + offset) / divisor`. It is exact:
+//! [`Decimal`] stores the numerator and the divisor. [`Field::write`] accepts a decimal text only if
+//! the scale can represent it.
+//!
+//! [`Schema::encode`] writes version 1 of the format for fields that it can express, and version 2
+//! for all others. Only version 2 has nullable fields, ids other than the position, and the types
+//! from `bool` on. A cell of these types may have an invalid value: [`Schema::check_record`].
 //!
 //! ```
 //! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, ValueError};

@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::builder::BinaryBuilder;
+use arrow_array::builder::{BinaryBuilder, BooleanBuilder, StringBuilder};
 use arrow_array::types::{
     ArrowPrimitiveType, Float64Type, Int64Type, TimestampMillisecondType, UInt64Type,
 };
-use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray, StructArray};
 use arrow_buffer::{NullBufferBuilder, OffsetBuffer};
-use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
+use arrow_schema::{
+    DataType, Field as ArrowField, Fields, Schema as ArrowSchema, SchemaRef, TimeUnit,
+};
 use moteseal_core::record::Sequence;
-use moteseal_core::schema::{Decimal, Field, FieldType, Schema, ValueError};
+use moteseal_core::schema::{Decimal, Field, FieldType, Schema, Value, ValueError};
 use moteseal_verify::SchemaEntry;
 
 use super::{OutputError, field_names, same_schema};
@@ -27,12 +29,18 @@ enum Kind {
     UInt64,
     Float64,
     Instant,
+    Bool,
+    Text,
+    Point,
 }
 
 impl Kind {
     fn of(field: &Field<'_>) -> Self {
         match field.kind {
-            FieldType::Time => Self::Instant,
+            FieldType::Time | FieldType::Timestamp => Self::Instant,
+            FieldType::Bool => Self::Bool,
+            FieldType::Enum | FieldType::Text => Self::Text,
+            FieldType::Point => Self::Point,
             _ if !field.kind.is_integer() || field.divisor != 1 || field.offset != 0 => {
                 Self::Float64
             }
@@ -47,15 +55,23 @@ impl Kind {
             Self::UInt64 => DataType::UInt64,
             Self::Float64 => DataType::Float64,
             Self::Instant => instant_type(),
+            Self::Bool => DataType::Boolean,
+            Self::Text => DataType::Utf8,
+            Self::Point => DataType::Struct(point_fields()),
         }
     }
+}
+
+/// Returns the fields of a point, in degrees.
+fn point_fields() -> Fields {
+    ["lat", "lon"].map(|name| ArrowField::new(name, DataType::Float64, true)).into_iter().collect()
 }
 
 fn instant_type() -> DataType {
     DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))
 }
 
-/// The values of one column of a batch. Only timestamps may be null.
+/// The values of one column of a batch.
 struct Values<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
     nulls: NullBufferBuilder,
@@ -81,6 +97,23 @@ impl<T: ArrowPrimitiveType> Values<T> {
         &mut self.values[length..]
     }
 
+    /// Appends the value of a field from each record. `of` converts its raw value.
+    fn push(
+        &mut self,
+        field: &Field<'_>,
+        records: &[&[u8]],
+        of: impl Fn(i128) -> T::Native,
+    ) -> Result<(), ValueError> {
+        let Some(null) = field.null() else {
+            return field.raws(records, self.extend(records.len()), of);
+        };
+        for record in records {
+            let raw = field.raw(record)?;
+            self.push_n((raw != null).then(|| of(raw)), 1);
+        }
+        Ok(())
+    }
+
     fn take(&mut self) -> PrimitiveArray<T> {
         let nulls = self.nulls.finish();
         PrimitiveArray::new(take(&mut self.values).into(), nulls)
@@ -102,15 +135,24 @@ enum Column {
     UInt64(Values<UInt64Type>),
     Float64(Values<Float64Type>),
     Instant(Values<TimestampMillisecondType>),
+    Bool(BooleanBuilder),
+    Text { labels: Vec<String>, texts: StringBuilder },
+    Point { latitude: Values<Float64Type>, longitude: Values<Float64Type> },
 }
 
 impl Column {
-    fn new(kind: Kind) -> Self {
-        match kind {
+    fn new(field: &Field<'_>) -> Self {
+        match Kind::of(field) {
             Kind::Int64 => Self::Int64(Values::new()),
             Kind::UInt64 => Self::UInt64(Values::new()),
             Kind::Float64 => Self::Float64(Values::new()),
             Kind::Instant => Self::Instant(Values::new()),
+            Kind::Bool => Self::Bool(BooleanBuilder::new()),
+            Kind::Text => Self::Text {
+                labels: field.labels.iter().map(str::to_owned).collect(),
+                texts: StringBuilder::new(),
+            },
+            Kind::Point => Self::Point { latitude: Values::new(), longitude: Values::new() },
         }
     }
 
@@ -124,33 +166,82 @@ impl Column {
         records: &[&[u8]],
         start_ms: Option<u64>,
     ) -> Result<(), ValueError> {
-        let count = records.len();
         match self {
-            Self::Int64(column) => field.raws(records, column.extend(count), |raw| raw as i64),
-            Self::UInt64(column) => field.raws(records, column.extend(count), |raw| raw as u64),
+            Self::Int64(column) => column.push(field, records, |raw| raw as i64),
+            Self::UInt64(column) => column.push(field, records, |raw| raw as u64),
             Self::Float64(column) => {
-                let out = column.extend(count);
                 let (divisor, offset) = (field.divisor, i128::from(field.offset));
                 match field.kind {
                     FieldType::F32 => {
-                        field.raws(records, out, |bits| f32::from_bits(bits as u32).into())
+                        column.push(field, records, |bits| f32::from_bits(bits as u32).into())
                     }
-                    FieldType::F64 => field.raws(records, out, |bits| f64::from_bits(bits as u64)),
-                    _ => field.raws(records, out, |raw| {
+                    FieldType::F64 => {
+                        column.push(field, records, |bits| f64::from_bits(bits as u64))
+                    }
+                    _ => column.push(field, records, |raw| {
                         Decimal { numerator: raw + offset, divisor }.to_f64()
                     }),
                 }
+            }
+            Self::Instant(column) if field.kind == FieldType::Timestamp => {
+                column.push(field, records, |ms| ms as i64)
             }
             Self::Instant(column) => {
                 let start = start_ms.and_then(|start| i64::try_from(start).ok());
                 if let Some(start) =
                     start.filter(|start| start.checked_add(u32::MAX.into()).is_some())
                 {
-                    return field.raws(records, column.extend(count), |ms| start + ms as i64);
+                    return column.push(field, records, |ms| start + ms as i64);
                 }
                 for record in records {
-                    let ms = field.raw(record)? as i64;
-                    column.push_n(start.and_then(|start| start.checked_add(ms)), 1);
+                    let raw = field.raw(record)?;
+                    let ms = start.and_then(|start| start.checked_add(raw as i64));
+                    column.push_n(ms.filter(|_| field.null() != Some(raw)), 1);
+                }
+                Ok(())
+            }
+            Self::Bool(column) => {
+                for record in records {
+                    let value = field.read(record)?;
+                    column.append_option(match value {
+                        Value::Bool(value) => Some(value),
+                        _ => None,
+                    });
+                }
+                Ok(())
+            }
+            // The labels are those of the named field.
+            Self::Text { labels, texts } if field.kind == FieldType::Enum => {
+                for record in records {
+                    let raw = field.raw(record)?;
+                    if field.null() == Some(raw) {
+                        texts.append_null();
+                        continue;
+                    }
+                    let label = usize::try_from(raw).ok().and_then(|raw| labels.get(raw));
+                    texts.append_value(label.ok_or(ValueError::RecordValue)?);
+                }
+                Ok(())
+            }
+            Self::Text { texts, .. } => {
+                for record in records {
+                    texts.append_option(match field.read(record)? {
+                        Value::Text(text) => Some(text),
+                        _ => None,
+                    });
+                }
+                Ok(())
+            }
+            Self::Point { latitude, longitude } => {
+                for record in records {
+                    let (north, east) = match field.read(record)? {
+                        Value::Point { latitude, longitude } => {
+                            (Some(latitude.to_f64()), Some(longitude.to_f64()))
+                        }
+                        _ => (None, None),
+                    };
+                    latitude.push_n(north, 1);
+                    longitude.push_n(east, 1);
                 }
                 Ok(())
             }
@@ -163,6 +254,15 @@ impl Column {
             Self::UInt64(column) => Arc::new(column.take()),
             Self::Float64(column) => Arc::new(column.take()),
             Self::Instant(column) => Arc::new(in_utc(column.take())),
+            Self::Bool(column) => Arc::new(column.finish()),
+            Self::Text { texts, .. } => Arc::new(texts.finish()),
+            Self::Point { latitude, longitude } => {
+                let parts: [ArrayRef; 2] =
+                    [latitude, longitude].map(|part| Arc::new(part.take()) as _);
+                // Both parts of a point are null, or none.
+                let nulls = parts[0].nulls().cloned();
+                Arc::new(StructArray::new(point_fields(), parts.to_vec(), nulls))
+            }
         }
     }
 }
@@ -246,12 +346,20 @@ impl Columns {
         if opaque {
             columns.push(ArrowField::new("payload", DataType::Binary, false));
         }
+        // In version 1 of a schema, the ids are the positions.
+        let has_ids = schema.as_bytes().get(1) == Some(&2);
         for (field, name) in schema.fields().zip(field_names(&schema)) {
-            let metadata = HashMap::from([
+            let mut metadata = HashMap::from([
                 ("unit".to_owned(), field.unit.to_owned()),
                 ("divisor".to_owned(), field.divisor.to_string()),
                 ("offset".to_owned(), field.offset.to_string()),
             ]);
+            if has_ids {
+                metadata.insert("id".to_owned(), field.id.to_string());
+            }
+            if field.relayed {
+                metadata.insert("relayed".to_owned(), "true".to_owned());
+            }
             columns.push(
                 ArrowField::new(name, Kind::of(&field).data_type(), true).with_metadata(metadata),
             );
@@ -266,10 +374,7 @@ impl Columns {
             index: Values::new(),
             seq: Values::new(),
             payload: opaque.then(BinaryBuilder::new),
-            fields: schema
-                .fields()
-                .map(|field| (field.unnamed(), Column::new(Kind::of(&field))))
-                .collect(),
+            fields: schema.fields().map(|field| (field.unnamed(), Column::new(&field))).collect(),
             length: 0,
         })
     }

@@ -24,7 +24,10 @@ pub(super) fn instant(ms: Option<u64>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// Returns a field's value as text.
+/// Writes a field's value of a record, in an epoch that starts at this time.
+pub(super) type Show = fn(&Field<'_>, &[u8], Option<u64>) -> Result<String, OutputError>;
+
+/// Returns a field's value as text. Null is the empty text.
 pub(super) fn text(
     field: &Field<'_>,
     record: &[u8],
@@ -32,7 +35,43 @@ pub(super) fn text(
 ) -> Result<String, OutputError> {
     Ok(match field.read(record).map_err(OutputError::of)? {
         Value::TimeMs(ms) => instant(start_ms.and_then(|start| start.checked_add(u64::from(ms)))),
+        Value::Label(text) | Value::Text(text) => escaped(text),
         value => value.to_string(),
+    })
+}
+
+/// Returns a field's value as the text of a cell of CSV.
+pub(super) fn cell(
+    field: &Field<'_>,
+    record: &[u8],
+    start_ms: Option<u64>,
+) -> Result<String, OutputError> {
+    let text = text(field, record, start_ms)?;
+    let is_text = matches!(field.kind, FieldType::Enum | FieldType::Text);
+    Ok(if is_text { unexecuted(text) } else { text })
+}
+
+/// Returns a field's value as JSON.
+pub(super) fn json(
+    field: &Field<'_>,
+    record: &[u8],
+    start_ms: Option<u64>,
+) -> Result<String, OutputError> {
+    // JSON has no NaN and no infinities. They become null.
+    let number = |text: String| match RawValue::from_string(text) {
+        Ok(number) => number.get().to_owned(),
+        Err(_) => "null".to_owned(),
+    };
+    Ok(match field.read(record).map_err(OutputError::of)? {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Point { latitude, longitude } => {
+            format!("{{\"lat\":{latitude},\"lon\":{longitude}}}")
+        }
+        value @ (Value::Integer(_) | Value::Float(_)) => number(value.to_string()),
+        Value::Label(text) | Value::Text(text) => escaped(&quoted(text)),
+        Value::Timestamp(_) | Value::TimeMs(_) => quoted(&text(field, record, start_ms)?),
+        value => quoted(&value.to_string()),
     })
 }
 
@@ -40,10 +79,12 @@ pub(super) fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> 
     Schema::decode(&entry.bytes).map_err(OutputError::of)
 }
 
-/// Calls `each` with the cells of every row: the common columns, followed by the fields. For a
-/// schema without fields, the last two cells are the record in hexadecimal and as text.
+/// Calls `each` with the cells of every row: the common columns, followed by the fields as `show`
+/// writes them. For a schema without fields, the last two cells are the record in hexadecimal and as
+/// text.
 fn cells(
     rows: &Rows<'_>,
+    show: Show,
     each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>,
 ) -> Result<(), OutputError> {
     let schema = schema_of(rows.schema())?;
@@ -63,8 +104,8 @@ fn cells(
             row.push(readable(record));
         }
         for field in &fields {
-            match text(field, record, rows.start_ms()) {
-                Ok(text) => row.push(text),
+            match show(field, record, rows.start_ms()) {
+                Ok(shown) => row.push(shown),
                 Err(error) => {
                     result = Err(error);
                     return;
@@ -143,7 +184,7 @@ impl<W: Write> Table<W> {
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         same_schema(&self.schema, rows)?;
-        cells(rows, &mut |row| {
+        cells(rows, text, &mut |row| {
             if let Some(widths) = &self.widths {
                 return line(&mut self.out, row, widths);
             }
@@ -216,7 +257,7 @@ impl<W: Write> Csv<W> {
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         same_schema(&self.schema, rows)?;
         let is_opaque = schema_of(&self.schema)?.is_opaque();
-        cells(rows, &mut |row| match row {
+        cells(rows, cell, &mut |row| match row {
             [cells @ .., text] if is_opaque => {
                 let cells = cells.iter().cloned().chain([unexecuted(text.clone())]);
                 self.out.write_record(cells).map_err(OutputError::of)
@@ -230,24 +271,12 @@ impl<W: Write> Csv<W> {
     }
 }
 
-/// Returns a row as a line with a JSON object. `numeric` states which fields are numbers.
-pub(super) fn object(keys: &[String], numeric: &[bool], row: &[String]) -> String {
+/// Returns a row as a line with a JSON object. The last `fields` cells are JSON.
+pub(super) fn object(keys: &[String], fields: usize, row: &[String]) -> String {
     let mut text = String::with_capacity(128);
     for (column, (key, cell)) in keys.iter().zip(row).enumerate() {
-        let number = matches!(column, 0 | 3 | 4)
-            || column
-                .checked_sub(COMMON.len())
-                .and_then(|at| numeric.get(at))
-                .is_some_and(|is| *is);
-        // JSON has no NaN and no infinities. They become null.
-        let is_json = number && RawValue::from_string(cell.clone()).is_ok();
-        let value = if is_json {
-            cell.clone()
-        } else if number {
-            "null".to_owned()
-        } else {
-            quoted(cell)
-        };
+        let is_json = matches!(column, 0 | 3 | 4) || column + fields >= row.len();
+        let value = if is_json { cell.clone() } else { quoted(cell) };
         let _ = write!(text, "{}{key}:{value}", if column == 0 { "{" } else { "," });
     }
     text.push_str("}\n");
@@ -266,12 +295,11 @@ impl<W: Write> JsonLines<W> {
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         let schema = schema_of(rows.schema())?;
-        let numeric: Vec<bool> =
-            schema.fields().map(|field| field.kind != FieldType::Time).collect();
+        let fields = schema.fields().len();
         let keys: Vec<String> =
             names(rows.schema(), false)?.iter().map(|name| escaped(&quoted(name))).collect();
-        cells(rows, &mut |row| {
-            self.out.write_all(object(&keys, &numeric, row).as_bytes()).map_err(OutputError::of)
+        cells(rows, json, &mut |row| {
+            self.out.write_all(object(&keys, fields, row).as_bytes()).map_err(OutputError::of)
         })
     }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use moteseal_core::schema::{Field, FieldType};
+use moteseal_core::schema::Field;
 use moteseal_verify::{Roster, SchemaEntry, Urgent};
 
 use super::text_formats::{
-    escaped, instant, line, names, object, quoted, readable, schema_of, text, unexecuted,
+    Show, cell, escaped, instant, json, line, names, object, quoted, readable, schema_of, text,
+    unexecuted,
 };
 use super::{Format, OutputError};
 
@@ -65,19 +66,22 @@ impl<'a> UrgentText<'a> {
         if is_opaque {
             row.extend([hex::encode(event.record()), readable(event.record())]);
         }
+        let show: Show = match self.format {
+            Format::JsonLines => json,
+            Format::Csv => cell,
+            _ => text,
+        };
         for field in &fields {
-            row.push(text(field, event.record(), start_ms)?);
+            row.push(show(field, event.record(), start_ms)?);
         }
         let is_new = self.schema.as_ref().is_none_or(|known| known.digest != event.schema().digest);
         let is_first = self.schema.is_none();
         self.schema = Some(Arc::clone(event.schema()));
         match self.format {
             Format::JsonLines => {
-                let numeric: Vec<bool> =
-                    fields.iter().map(|field| field.kind != FieldType::Time).collect();
                 let keys = names(event.schema(), false)?;
                 let keys: Vec<String> = keys.iter().map(|name| escaped(&quoted(name))).collect();
-                Ok(object(&keys, &numeric, &row))
+                Ok(object(&keys, fields.len(), &row))
             }
             Format::Csv => {
                 if is_new && !is_first {

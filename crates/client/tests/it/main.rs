@@ -15,6 +15,7 @@ mod columns;
 #[cfg(unix)]
 mod files;
 mod outputs;
+mod outputs_of_nulls;
 mod pruned_trees;
 mod readings;
 mod requests;

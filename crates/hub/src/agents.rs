@@ -1,0 +1,1 @@
+//! Agents: programs that deliver the readings of sensors to the hub.

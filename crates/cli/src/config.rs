@@ -336,7 +336,9 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         .map_err(|error| D::Error::custom(format_args!("{text:?}: {error}")))
 }
 
-fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+pub(crate) fn optional_duration<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Duration>, D::Error> {
     duration(from).map(Some)
 }
 

@@ -22,6 +22,7 @@ mod estimate;
 mod files;
 mod gateway;
 mod get;
+mod hub;
 mod input_table;
 mod inspect;
 mod key;
@@ -89,6 +90,10 @@ enum Command {
     /// Run a device of a group with a budget, or provision a mote.
     #[command(subcommand)]
     Device(device::Command),
+    /// Run a hub: make devices of sensors that speak MQTT, HTTP or UDP, or whose readings a program
+    /// prints.
+    #[command(subcommand)]
+    Hub(hub::Command),
     Push(push::Arguments),
     Get(Box<get::Arguments>),
     Reading(reading::Arguments),
@@ -142,6 +147,7 @@ fn main() -> ExitCode {
         Command::Cloud(_)
             | Command::Gateway(_)
             | Command::Device(_)
+            | Command::Hub(hub::Command::Run(_))
             | Command::Sum(sum::Command::Run(_))
             | Command::Time(_)
             | Command::Broadcast(broadcast::Command::Watch(_))
@@ -161,6 +167,7 @@ fn main() -> ExitCode {
         Command::Cloud(command) => cloud::run(command),
         Command::Gateway(command) => gateway::run(&command),
         Command::Device(command) => device::run(&command),
+        Command::Hub(command) => hub::run(&command),
         Command::Push(arguments) => push::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Reading(arguments) => reading::run(&arguments),

@@ -32,12 +32,14 @@ use crate::published::Publisher;
 use crate::seal::SealRefused;
 use crate::warning_log::WarningLog;
 
+mod live;
 mod publishing;
 mod retry;
 mod roster;
 mod sums;
 mod urgent;
 
+pub use live::{LiveReading, Recorded, Reply};
 use publishing::Unpublished;
 use retry::Retry;
 use roster::{next_policy, next_roster};
@@ -111,7 +113,7 @@ pub enum Source<'a> {
     /// Records as they are sensed.
     Live {
         /// Receives the records. The source ends when all senders are dropped.
-        records: mpsc::Receiver<Vec<u8>>,
+        records: mpsc::Receiver<LiveReading>,
         /// The machine's clock, in milliseconds since 1970; usually [`system_clock`].
         clock: &'a (dyn Fn() -> u64 + Sync),
     },
@@ -192,7 +194,7 @@ enum Readings<'a> {
         pace: Pace,
     },
     Live {
-        records: mpsc::Receiver<Vec<u8>>,
+        records: mpsc::Receiver<LiveReading>,
         is_open: bool,
         now: Now<'a>,
     },
@@ -319,7 +321,7 @@ impl<'a> Readings<'a> {
     /// Waits for the next reading. A live source returns the reading; a recording returns `None`
     /// when its next reading is due. Waits forever if there are no more readings, or if a recording
     /// must wait because `holds_back` is set. The future may be dropped: no reading is lost.
-    async fn next(&mut self, holds_back: bool) -> Option<Option<Vec<u8>>> {
+    async fn next(&mut self, holds_back: bool) -> Option<Option<LiveReading>> {
         match self {
             Self::Recorded { next: Some((unix_ms, _)), pace, .. } if !holds_back => {
                 sleep_until(pace.due(*unix_ms)).await;
@@ -376,6 +378,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         gives_up: false,
         urgent: Waiting::default(),
         unpublished: Unpublished::default(),
+        replies: Vec::new(),
         log: WarningLog::new(),
     };
     let mut state = link.state();
@@ -391,6 +394,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             run.take_urgent(&mut readings, reading)?;
         }
         run.end_passed_epochs(&mut readings)?;
+        run.reply()?;
         run.publish()?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
@@ -413,6 +417,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
                     run.take_urgent(&mut readings, reading)?;
                 }
                 run.take_queued(&mut readings)?;
+                run.reply()?;
                 run.mote.sync()?;
                 return Ok(run.ran);
             }
@@ -458,6 +463,8 @@ struct Run<'a, K> {
     /// Those who wait for reports of urgent readings.
     urgent: Waiting,
     unpublished: Unpublished,
+    /// The replies to readings that are not durable yet.
+    replies: Vec<Reply>,
     log: WarningLog,
 }
 
@@ -527,7 +534,7 @@ impl<K: Signer + Send> Run<'_, K> {
     fn take(
         &mut self,
         readings: &mut Readings<'_>,
-        came: Option<Option<Vec<u8>>>,
+        came: Option<Option<LiveReading>>,
     ) -> Result<(), RunError> {
         match readings {
             Readings::Recorded { rows, next, pace } => {
@@ -557,41 +564,12 @@ impl<K: Signer + Send> Run<'_, K> {
                 let mut next = came.flatten();
                 *is_open = next.is_some();
                 let mut count = 0;
-                while let Some(record) = next {
-                    self.sense_now(now, &record)?;
+                while let Some(reading) = next {
+                    self.sense_now(now, reading)?;
                     count += 1;
                     next = if count < BATCH { records.try_recv().ok() } else { None };
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Seals the live readings that are in the channel when the device stops, because their senders
-    /// cannot repeat them. Does not wait for readings that arrive during the call.
-    fn take_queued(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
-        let Readings::Live { records, now, .. } = readings else { return Ok(()) };
-        for _ in 0..records.len() {
-            let Ok(record) = records.try_recv() else { return Ok(()) };
-            self.sense_now(now, &record)?;
-        }
-        Ok(())
-    }
-
-    /// Seals a live reading. Skips a reading that does not fit the schema, with a warning.
-    fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
-        let epoch = now.epoch_from(self.least_epoch());
-        match self.mote.sense(epoch, record) {
-            Ok(()) => self.note_taken(now.unix_ms(), record),
-            Err(DurableError::Refused(
-                error @ (SealRefused::WrongLength { .. }
-                | SealRefused::RecordValue
-                | SealRefused::TooLong { .. }),
-            )) => {
-                self.ran.refused += 1;
-                self.log.warn("skipped a reading", error.named());
-            }
-            Err(error) => return Err(error.into()),
         }
         Ok(())
     }

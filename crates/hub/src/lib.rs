@@ -10,4 +10,20 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+mod coap;
+mod command;
+mod host;
+mod http;
+mod hub;
+mod intake;
+mod json;
 pub mod line;
+pub mod mapping;
+mod mqtt;
+mod udp;
+
+pub use coap::Resource;
+pub use command::Program;
+pub use host::{Device, Open, Trouble};
+pub use hub::{Broker, From, Hub, HubError, Settings, Source};
+pub use mapping::Mapping;

@@ -1,14 +1,17 @@
 //! Messages of sensors on their way into a device's journal.
 //!
-//! Every source of readings (a topic, a datagram, a program's output) sends its messages through a
-//! bounded channel of [`Line`]s. The receiver makes a reading of each message and tells the source
-//! through [`Done`] when the reading is durable, or why it refused the message.
+//! A source of readings (a topic, a datagram, a program's output) passes each message on together
+//! with a [`Done`]. The receiver makes a reading of the message and tells the source through it when
+//! the reading is durable, or why it refused the message. An agent's supervisor passes its messages
+//! on through a bounded channel of [`Line`]s.
+
+use std::fmt;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-/// The maximum length of a message, in bytes. Sources discard longer messages before they put them
-/// into the channel.
+/// The maximum length of a message, in bytes. Sources discard longer messages before they pass them
+/// on.
 pub const MAX_LINE: usize = 1 << 16;
 /// The maximum number of messages of one source that wait to be recorded.
 pub const MAX_WAITING: usize = 64;
@@ -18,23 +21,31 @@ pub const MAX_WAITING: usize = 64;
 pub enum Outcome {
     /// The reading is in the device's journal, and the journal is synced.
     Durable,
-    /// The message is not for this device: its filter does not match.
-    NotMatched,
+    /// The message is no reading: the filter of the source does not match, or no column has a
+    /// value.
+    Ignored,
     /// The message is no reading of this device. The text says which value is wrong and why.
     Refused(String),
 }
 
 /// Receives the outcome of a message, once. If it is dropped without an outcome, the message is not
 /// recorded: the source must not acknowledge it.
-#[derive(Debug, Default)]
-pub struct Done(Option<oneshot::Sender<Outcome>>);
+#[derive(Default)]
+pub struct Done(Option<Box<dyn FnOnce(Outcome) + Send>>);
 
 impl Done {
     /// Returns the two ends: one for the receiver of the message, one for its source.
     #[must_use]
     pub fn new() -> (Self, oneshot::Receiver<Outcome>) {
         let (send, outcome) = oneshot::channel();
-        (Self(Some(send)), outcome)
+        // The source may have stopped waiting.
+        (Self::calling(move |outcome| _ = send.send(outcome)), outcome)
+    }
+
+    /// Returns an end that calls a function with the outcome. The function must not block.
+    #[must_use]
+    pub fn calling(call: impl FnOnce(Outcome) + Send + 'static) -> Self {
+        Self(Some(Box::new(call)))
     }
 
     /// Returns an end for sources that need no acknowledgement.
@@ -45,14 +56,19 @@ impl Done {
 
     /// Tells the source the outcome.
     pub fn tell(self, outcome: Outcome) {
-        if let Some(send) = self.0 {
-            // The source may have stopped waiting.
-            let _ = send.send(outcome);
+        if let Some(call) = self.0 {
+            call(outcome);
         }
     }
 }
 
-/// A message of a sensor.
+impl fmt::Debug for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Done")
+    }
+}
+
+/// A message of an agent.
 #[derive(Debug)]
 pub struct Line {
     /// The message: JSON, at most [`MAX_LINE`] bytes.
@@ -61,5 +77,5 @@ pub struct Line {
     pub done: Done,
 }
 
-/// The end of a source's channel into which the source puts its messages.
+/// The end of a channel into which an agent's supervisor puts the agent's messages.
 pub type Lines = mpsc::Sender<Line>;

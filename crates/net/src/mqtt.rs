@@ -17,6 +17,7 @@ pub(crate) mod broadcast;
 mod connection;
 mod driver;
 mod resumption;
+mod subscriber;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,10 +29,11 @@ use tokio::sync::watch;
 
 use crate::client::is_this_machine;
 use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
-use connection::{Connection, Sender};
+use connection::{Connection, Sender, Session};
 use driver::{ChildInbox, Driver, ParentInbox};
 
 pub use crate::credentials::{Identity, Login, Password};
+pub use subscriber::{Message, Received, Subscriber, is_filter, matches};
 
 /// The options for connecting to a broker, and the group whose frames the link carries.
 #[derive(Clone, Debug)]
@@ -205,7 +207,7 @@ impl MqttChild {
     pub fn new(options: &Options, device: [u8; 8]) -> Result<Self, LinkError> {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let client = format!("moteseal-{}-{}", options.group, name(device));
-        let (connection, sender) = Connection::new(options, &url, client, false)?;
+        let (connection, sender) = Connection::new(options, &url, client, Session::Transient)?;
         let inbox = ChildInbox::new(topics.round(), topics.down(device));
         let subscriptions = vec![topics.down(device), topics.round()];
         let driver =
@@ -297,7 +299,8 @@ impl MqttParent {
     ) -> Result<Self, LinkError> {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let client = format!("moteseal-{}-{name}", options.group);
-        let (connection, sender) = Connection::new(options, &url, client, is_persistent)?;
+        let session = if is_persistent { Session::Persistent } else { Session::Transient };
+        let (connection, sender) = Connection::new(options, &url, client, session)?;
         let inbox = ParentInbox::new(topics.up(""), members.into_iter().collect());
         let announcement = watch::Sender::new(None);
         let announcements = Some((topics.round(), announcement.subscribe()));

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read as _};
 use std::sync::{Arc, OnceLock};
 
 use moteseal_core::schema::Schema;
-use moteseal_device::runner::UrgentReading;
+use moteseal_device::runner::{LiveReading, UrgentReading};
 use moteseal_seal::wire::MAX_RECORD;
 use tokio::sync::mpsc;
 
@@ -47,7 +47,7 @@ pub(super) fn lines(
     format: Arc<LineFormat>,
     urgent: Option<(String, mpsc::Sender<UrgentReading>)>,
     broken: Arc<OnceLock<io::Error>>,
-) -> mpsc::Receiver<Vec<u8>> {
+) -> mpsc::Receiver<LiveReading> {
     let (send, records) = mpsc::channel(LINES);
     std::thread::spawn(move || {
         let read = each_line(&mut io::stdin().lock(), |number, line| {
@@ -61,7 +61,7 @@ pub(super) fn lines(
             match line.and_then(|line| format.record(line)) {
                 Ok(record) => {
                     return match urgent {
-                        None => send.blocking_send(record).is_ok(),
+                        None => send.blocking_send(record.into()).is_ok(),
                         Some(urgent) => {
                             urgent.blocking_send(UrgentReading { record, reports: None }).is_ok()
                         }

@@ -85,7 +85,8 @@ async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
 async fn readings(time: &Time, send: &mpsc::Sender<Vec<u8>>, until: u64) -> u32 {
     let mut count = 0;
     while time.unix_ms() < (FIRST + until) * EPOCH_MS {
-        send.send(group::reading(0, FIRST, u64::from(count)).to_be_bytes().to_vec()).await.unwrap();
+        let record = group::reading(0, FIRST, u64::from(count)).to_be_bytes().to_vec();
+        send.send(record.into()).await.unwrap();
         count += 1;
         sleep(Duration::from_millis(EPOCH_MS / 10)).await;
     }
@@ -198,7 +199,7 @@ fn a_stopped_device_processes_the_readings_it_received() {
     for round in 1..=20 {
         let (send, records) = mpsc::channel(8);
         let sent: Vec<Vec<u8>> = vec![vec![7; 4], vec![7; 5], vec![7; 4]];
-        sent.into_iter().for_each(|record| send.try_send(record).unwrap());
+        sent.into_iter().for_each(|record| send.try_send(record.into()).unwrap());
         let ran = block_on(async {
             let mut count = |_| {};
             let source = Source::Live { records, clock: &clock };
@@ -237,7 +238,7 @@ fn the_next_seal_states_the_loss_after_a_long_absence_of_the_gateway() {
             for epoch in 1..=AWAY {
                 // Send far more readings than the device may keep, per epoch and in total.
                 for _ in 0..600 {
-                    send.send(vec![7; 4]).await.unwrap();
+                    send.send(vec![7; 4].into()).await.unwrap();
                 }
                 time.until(epoch).await;
                 longest = longest.max(std::fs::metadata(&journal).unwrap().len());
@@ -296,7 +297,7 @@ fn a_gateway_that_returns_does_not_wait_for_the_longest_pause() {
         before.elapsed()
     };
     block_on(async {
-        send.send(vec![7; 4]).await.unwrap();
+        send.send(vec![7; 4].into()).await.unwrap();
         let source = Source::Live { records, clock: &clock };
         let mut taken = |_| {};
         let device =

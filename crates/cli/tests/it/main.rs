@@ -45,6 +45,8 @@ mod group_changes;
 mod hostile_clients;
 mod hostile_files;
 mod http_grades;
+mod hub;
+mod hub_home;
 mod import_order;
 mod late_versions;
 mod lying_cloud;

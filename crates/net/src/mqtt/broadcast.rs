@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::connection::{Connection, Quality, Sender};
+use super::connection::{Connection, Quality, Sender, Session};
 use super::driver::{self, Driver};
 use super::{Options, Topics, name, named, parse};
 use crate::broadcast::medium::{BroadcastLink, MAX_DATAGRAM, check_length};
@@ -53,7 +53,7 @@ impl MqttBroadcast {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let own = random().to_be_bytes();
         let client = format!("moteseal-{}-broadcast-{}", options.group, name(own));
-        let (connection, sender) = Connection::new(options, &url, client, false)?;
+        let (connection, sender) = Connection::new(options, &url, client, Session::Transient)?;
         let waiting = Arc::new(fair::Inbox::new(WAITING_BYTES));
         let inbox = Inbox { prefix: topics.broadcast("").into(), own, waiting };
         let driver = Driver::start(

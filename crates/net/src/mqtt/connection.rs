@@ -38,10 +38,42 @@ pub(super) enum Happened {
     /// The broker has rejected the subscriptions.
     NotSubscribed,
     /// A message has arrived on one of the topics.
-    Message { topic: Bytes, payload: Bytes },
+    Message {
+        topic: Bytes,
+        payload: Bytes,
+        /// Whether the broker had retained the message from before the subscription.
+        is_retained: bool,
+        /// The acknowledgement that the caller must send, if the session is
+        /// [`Acknowledged`](Session::Acknowledged) and the message has QoS 1.
+        ack: Option<Ack>,
+    },
     /// An event that a link does not need to handle.
     Other,
 }
+
+/// What the broker keeps for a client, and who acknowledges its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Session {
+    /// The broker keeps nothing after the end of a connection.
+    Transient,
+    /// Messages with QoS 1 wait at the broker while the client is not connected.
+    Persistent,
+    /// Like `Persistent`, and the caller acknowledges each message with QoS 1 itself
+    /// ([`Sender::acknowledge`]).
+    Acknowledged,
+}
+
+/// A message that awaits its acknowledgement (PUBACK).
+#[derive(Debug)]
+pub(super) enum Ack {
+    V3(v4::ManualAck),
+    V5(v5::ManualAck),
+}
+
+/// The maximum number of messages that a broker sends to a client of a session
+/// [`Acknowledged`](Session::Acknowledged) before the first of them is acknowledged (MQTT 5). A
+/// broker of MQTT 3.1.1 has its own limit.
+pub(super) const MAX_UNACKNOWLEDGED: u16 = 64;
 
 /// The delivery guarantee of a published message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +126,19 @@ impl Sender {
         if closed { Err(LinkError::Closed) } else { Ok(()) }
     }
 
+    /// Acknowledges a message that arrived over the present connection. Does not wait.
+    ///
+    /// # Errors
+    /// `Closed` if there is no room for the acknowledgement.
+    pub(super) fn acknowledge(&self, ack: Ack) -> Result<(), LinkError> {
+        let failed = match (self, ack) {
+            (Self::V3(client), Ack::V3(ack)) => client.try_manual_ack(ack).is_err(),
+            (Self::V5(client), Ack::V5(ack)) => client.try_manual_ack(ack).is_err(),
+            _ => true,
+        };
+        if failed { Err(LinkError::Closed) } else { Ok(()) }
+    }
+
     pub(super) async fn subscribe(&self, topics: &[String]) -> Result<(), LinkError> {
         let closed = match self {
             Self::V3(client) => {
@@ -118,7 +163,9 @@ pub(super) struct Connection {
     url: String,
     client: String,
     events: Events,
-    is_persistent: bool,
+    session: Session,
+    /// The end that queues acknowledgements.
+    sender: Sender,
 }
 
 enum Events {
@@ -127,14 +174,15 @@ enum Events {
 }
 
 impl Connection {
-    /// Creates a connection and sends nothing yet. If `is_persistent` is set, the client's session
-    /// survives the end of a connection.
+    /// Creates a connection and sends nothing yet.
     pub(super) fn new(
         options: &Options,
         url: &Url,
         client: String,
-        is_persistent: bool,
+        session: Session,
     ) -> Result<(Self, Sender), LinkError> {
+        let is_persistent = session != Session::Transient;
+        let is_manual = session == Session::Acknowledged;
         #[cfg(not(feature = "tls"))]
         if url.scheme() == "mqtts" {
             return Err(LinkError::BadAddress {
@@ -179,6 +227,9 @@ impl Connection {
                     .set_inflight(IN_FLIGHT)
                     .set_clean_session(!is_persistent);
                 set.set_max_packet_size(MAX_PACKET as usize, MAX_PACKET as usize);
+                if is_manual {
+                    set.set_ack_mode(v4::AckMode::Manual);
+                }
                 let (client, mut events) = v4::AsyncClient::builder(set).capacity(QUEUE).build();
                 events.network_options.set_tcp_nodelay(true);
                 (Sender::V3(client), Events::V3(Box::new(events)))
@@ -198,11 +249,15 @@ impl Connection {
                     .set_outgoing_inflight_upper_limit(IN_FLIGHT)
                     .set_clean_start(!is_persistent);
                 set.set_max_packet_size(Some(MAX_PACKET));
+                if is_manual {
+                    set.set_ack_mode(v5::AckMode::Manual);
+                    set.set_receive_maximum(Some(MAX_UNACKNOWLEDGED));
+                }
                 if is_persistent {
                     set.set_session_expiry_interval(Some(
                         u32::try_from(SESSION.as_secs()).unwrap_or(u32::MAX),
                     ));
-                    set.set_session_store(NothingInTransit { in_flight: IN_FLIGHT });
+                    set.set_session_store(NothingInTransit { in_flight: IN_FLIGHT, is_manual });
                 }
                 let mut network = set.network_options();
                 network.set_tcp_nodelay(true);
@@ -211,7 +266,9 @@ impl Connection {
                 (Sender::V5(client), Events::V5(Box::new(events)))
             }
         };
-        Ok((Self { url: options.url.clone(), client: id, events, is_persistent }, sender))
+        let connection =
+            Self { url: options.url.clone(), client: id, events, session, sender: sender.clone() };
+        Ok((connection, sender))
     }
 
     /// Waits for the next event. Connects first if necessary. After an error, call this function
@@ -221,7 +278,7 @@ impl Connection {
             Events::V3(events) => match events.poll().await {
                 Ok(v4::Event::Incoming(packet)) => Ok(match packet {
                     v4::Incoming::ConnAck(_) => {
-                        events.mqtt_options.set_clean_session(!self.is_persistent);
+                        events.mqtt_options.set_clean_session(self.session == Session::Transient);
                         Happened::Connected
                     }
                     v4::Incoming::SubAck(ack) => {
@@ -235,7 +292,15 @@ impl Connection {
                         }
                     }
                     v4::Incoming::Publish(publish) => {
-                        Happened::Message { topic: publish.topic, payload: publish.payload }
+                        let ack = match (&self.sender, self.session) {
+                            (Sender::V3(client), Session::Acknowledged) => {
+                                client.prepare_ack(&publish).map(Ack::V3)
+                            }
+                            _ => None,
+                        };
+                        let is_retained = publish.retain;
+                        let (topic, payload) = (publish.topic, publish.payload);
+                        Happened::Message { topic, payload, is_retained, ack }
                     }
                     _ => Happened::Other,
                 }),
@@ -280,7 +345,7 @@ impl Connection {
                     v5::Incoming::ConnAck(_) => {
                         // The client keeps the session's state in memory from now on.
                         events.options.clear_session_store();
-                        events.options.set_clean_start(!self.is_persistent);
+                        events.options.set_clean_start(self.session == Session::Transient);
                         Happened::Connected
                     }
                     v5::Incoming::SubAck(ack) => {
@@ -294,7 +359,15 @@ impl Connection {
                         }
                     }
                     v5::Incoming::Publish(publish) => {
-                        Happened::Message { topic: publish.topic, payload: publish.payload }
+                        let ack = match (&self.sender, self.session) {
+                            (Sender::V5(client), Session::Acknowledged) => {
+                                client.prepare_ack(&publish).map(Ack::V5)
+                            }
+                            _ => None,
+                        };
+                        let is_retained = publish.retain;
+                        let (topic, payload) = (publish.topic, publish.payload);
+                        Happened::Message { topic, payload, is_retained, ack }
                     }
                     _ => Happened::Other,
                 }),
@@ -346,6 +419,20 @@ impl Connection {
                 }
             },
         }
+    }
+
+    /// Closes the connection. [`next`](Self::next) connects again, and the broker sends all
+    /// unacknowledged messages again.
+    pub(super) fn close(&mut self) {
+        match &mut self.events {
+            Events::V3(events) => events.clean(),
+            Events::V5(events) => events.clean(),
+        }
+    }
+
+    /// Returns the address of the broker.
+    pub(super) fn url(&self) -> &str {
+        &self.url
     }
 
     pub(super) fn not_subscribed(&self) -> LinkError {

@@ -80,7 +80,7 @@ async fn drive(
     let (mut attempt, mut up_since, mut short) = (0, None::<Instant>, 0);
     loop {
         let (cause, asks_again) = match connection.next().await {
-            Ok(Happened::Message { topic, payload }) => {
+            Ok(Happened::Message { topic, payload, .. }) => {
                 inbox.put(&topic, &payload);
                 continue;
             }

@@ -17,6 +17,9 @@ use rumqttc_v5::{
 pub(super) struct NothingInTransit {
     /// The maximum number of packets in transit. It must be the same as in the client's options.
     pub(super) in_flight: u16,
+    /// Whether the caller acknowledges messages itself. It must be the same as in the client's
+    /// options.
+    pub(super) is_manual: bool,
 }
 
 type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, SessionStoreError>> + Send + 'a>>;
@@ -29,7 +32,11 @@ impl SessionStore for NothingInTransit {
             clean_start: false,
             session_expiry_interval: None,
             outgoing_inflight_upper_limit: Some(self.in_flight),
-            ack_mode: PersistedAckMode::Automatic,
+            ack_mode: if self.is_manual {
+                PersistedAckMode::Manual
+            } else {
+                PersistedAckMode::Automatic
+            },
             last_pkid: 0,
             last_puback: 0,
             replay: Vec::new(),

@@ -1,0 +1,337 @@
+//! `moteseal hub`: makes devices of the sensors of other systems.
+
+mod config;
+mod trial;
+
+use std::collections::HashSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::DeviceId;
+use moteseal_core::schema::Schema;
+use moteseal_core::signature::SecretKey;
+use moteseal_device::durable::Identity;
+use moteseal_device::key_ring::KeyRing;
+use moteseal_device::outbox::default_state_path;
+use moteseal_device::{DurableMote, Outbox, Profile, chain_state};
+use moteseal_hub::{Broker, Device, Mapping, Settings, Trouble};
+use moteseal_service::stop_signal;
+use moteseal_verify::Roster;
+use serde_json::json;
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use crate::cloud::{Log, log, runtime};
+use crate::config::{link_group, link_options, load_as};
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::input_table::{check_state, unit_hint};
+use crate::links;
+use crate::progress::count;
+use crate::roster;
+use crate::roster_watch::RosterWatch;
+use crate::terminal::{diagnostic, report_lines};
+
+/// The maximum length of a token, in bytes.
+const MAX_TOKEN: usize = 1024;
+/// The document that lists the keys of the configuration.
+const DOCS: &str = "docs/hub.md";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a hub: receive the messages of sensors, seal them as readings of devices, and forward
+    /// them to the group's gateway.
+    #[command(after_help = "Example, hub.toml:\n  \
+                            roster      = \"roster.cbor\"\n  \
+                            operator    = \"keys/op.pub.pem\"\n  \
+                            state       = \"hub\"\n  \
+                            [link]\n  \
+                            url         = \"coaps://gateway.example\"\n  \
+                            [mqtt]\n  \
+                            url         = \"mqtt://127.0.0.1:1883\"\n  \
+                            [[source]]\n  \
+                            device      = \"kitchen\"\n  \
+                            mqtt        = \"zigbee2mqtt/kitchen\"\n  \
+                            columns     = [\"temperature:Cel:i16/100?\", \"humidity:%RH:u16/100?\"]\n\n\
+                            docs/hub.md lists all keys; docs/recipes has a configuration for each of several systems. Paths are\n\
+                            relative to the file. The hub can be killed at any moment: a message is acknowledged after its reading is\n\
+                            durable. SIGTERM or Ctrl-C stops it cleanly.")]
+    Run(Run),
+    /// Print the row that a message becomes, or say which value is wrong.
+    #[command(after_help = "Example:\n  \
+                            mosquitto_sub -C 1 -t zigbee2mqtt/kitchen | moteseal hub try --config hub.toml --source kitchen\n\n\
+                            Each line of stdin is a message. Nothing is recorded, and no key is needed.")]
+    Try(trial::Try),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The hub's configuration
+    #[arg(value_name = "FILE")]
+    config: PathBuf,
+    /// Check the configuration and the files that it names, print what would run, and exit
+    #[arg(long)]
+    check: bool,
+    /// The format of the log on stderr; RUST_LOG selects the level
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(arguments) => serve(arguments),
+        Command::Try(arguments) => trial::run(arguments),
+    }
+}
+
+/// Returns how the messages of a source become rows.
+fn mapping(source: &config::Source, file: &Path) -> Result<Mapping, Failure> {
+    source.columns.iter().filter_map(|spec| unit_hint(spec)).for_each(diagnostic);
+    Mapping::new(&source.mapping())
+        .map_err(|error| Failure::from(error).about_key(file, &key_of(source, "")))
+}
+
+/// Returns the name of a key of a source, for error messages.
+fn key_of(source: &config::Source, key: &str) -> String {
+    let dot = if key.is_empty() { "" } else { "." };
+    format!("source {}{dot}{key}", source.device)
+}
+
+/// Everything that opening the device of a source needs. It reads the keys each time, so that the hub
+/// holds each secret only once.
+#[derive(Clone)]
+struct Opening {
+    name: String,
+    device: DeviceId,
+    key_path: PathBuf,
+    next_key: Option<PathBuf>,
+    salt_key: PathBuf,
+    link_secret: PathBuf,
+    chain: Option<PathBuf>,
+    state: PathBuf,
+    schema: Vec<u8>,
+    scheme: moteseal_core::record::Scheme,
+    waiting_seals: u32,
+    rosters: watch::Receiver<Arc<Roster>>,
+}
+
+/// The checked keys of a source.
+struct Keys {
+    ring: KeyRing<SecretKey>,
+    first: moteseal_core::signature::PublicKey,
+    secret: moteseal_client::input::LinkSecret,
+    chain: PathBuf,
+}
+
+impl Opening {
+    /// Reads and checks the keys. A failure comes with the key of the configuration.
+    fn keys(&self, roster: &Roster) -> Result<Keys, (&'static str, Failure)> {
+        let listed = roster.device(self.device).ok_or_else(|| {
+            ("device", Failure::usage(format_args!("the roster has no device {}", self.name)))
+        })?;
+        let mut keys = vec![files::secret_key(&self.key_path).map_err(|error| ("key", error))?];
+        let first = keys[0].public();
+        if let Some(next_key) = &self.next_key {
+            keys.push(files::secret_key(next_key).map_err(|error| ("next_key", error))?);
+        }
+        let ring = KeyRing::new(keys, listed).ok_or_else(|| {
+            let what = format!(
+                "{} is not the key that the roster certifies for {}; use the secret key that belongs to the public key in the roster",
+                self.key_path.display(),
+                self.name
+            );
+            ("key", Failure::usage(what))
+        })?;
+        let secret = files::link_secret(&self.link_secret, roster, Some(self.device));
+        let secret = secret.map_err(|error| ("link_secret", error))?;
+        let chain = match &self.chain {
+            Some(chain) => chain.clone(),
+            None => default_state_path(&self.key_path, self.device)
+                .map_err(|error| ("chain", Failure::from(error)))?,
+        };
+        check_state(listed, &first, &self.key_path, &chain, "chain")
+            .map_err(|error| ("chain", error))?;
+        Ok(Keys { ring, first, secret, chain })
+    }
+
+    /// Opens the device's journal.
+    fn open(&self) -> Result<DurableMote<SecretKey>, Failure> {
+        let roster = Arc::clone(&self.rosters.borrow());
+        let Keys { ring, first, secret, chain } = self.keys(&roster).map_err(|(_, error)| error)?;
+        let salt_key = files::salt_key(&self.salt_key)?;
+        let listed = roster
+            .device(self.device)
+            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
+        let schema = Schema::decode(&self.schema)
+            .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
+        let profile = Profile::new(&roster, &self.name, self.scheme, &schema)
+            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
+        let challenge = getrandom::u64().map_err(|error| {
+            Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
+        })?;
+        chain_state::begin_first((&self.key_path, &first), &chain, listed)?;
+        // The low half of the challenge is as random as the high half, which the session uses.
+        #[allow(clippy::cast_possible_truncation)]
+        let opened =
+            Outbox::open_forwarding(&self.state, &chain, &roster, self.device, challenge as u32)?;
+        let link = LinkKey::new(&secret);
+        let coordinators = roster.coordinators();
+        let identity = Identity { profile, keys: ring, salt_key, link, challenge, coordinators };
+        let journal = self.state.join("journal");
+        let mut mote = DurableMote::open(identity, opened, &journal, self.waiting_seals)?;
+        mote.leave_outdated(&roster)?;
+        Ok(mote)
+    }
+}
+
+/// Returns the token that HTTP clients must send.
+fn token(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let bytes = files::read(path)?;
+    let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
+    if text.len() < 16
+        || text.len() > MAX_TOKEN
+        || !text.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err(Failure::usage(
+            "a token is one line of 16 to 1024 printable ASCII characters without spaces",
+        ));
+    }
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+fn serve(arguments: &Run) -> Result<(), Failure> {
+    let file = &arguments.config;
+    let (config, folder): (config::Hub, _) = load_as(file, DOCS)?;
+    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let roster_path = folder.join(&config.roster);
+    let (roster_watch, roster) =
+        RosterWatch::open(roster_path.clone(), folder.join(&config.operator))
+            .map_err(in_key("roster"))?;
+    if roster.coordinators().is_empty() {
+        return Err(in_key("roster")(Failure::usage(format_args!(
+            "{} gives the group no budget, so there is no coordinator to forward to",
+            roster_path.display()
+        ))));
+    }
+    if config.source.is_empty() {
+        return Err(in_key("source")(Failure::usage("write a table [[source]] for each sensor")));
+    }
+    let group = link_group(&roster, None);
+    let state = folder.join(&config.state);
+    let (mut names, mut sources, mut lines) = (HashSet::new(), Vec::new(), Vec::new());
+    for source in &config.source {
+        let in_source =
+            |(key, failure): (&str, Failure)| failure.about_key(file, &key_of(source, key));
+        let device = roster::device_name(&source.device)
+            .map_err(|error| Failure::usage(error).of(&source.device))
+            .and_then(|name| files::device(&roster, &roster_path, &name))
+            .map_err(|failure| in_source(("device", failure)))?;
+        if !names.insert(device) {
+            let failure = Failure::usage("two sources have this device; a device has one source");
+            return Err(in_source(("device", failure)));
+        }
+        let mapping = mapping(source, file)?;
+        let from = source.from(&config).map_err(in_source)?;
+        let key_path = config.key_path(source, &folder);
+        let opening = Opening {
+            name: source.device.clone(),
+            device,
+            salt_key: source
+                .salt_key
+                .as_ref()
+                .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path)),
+            key_path,
+            next_key: source.next_key.as_ref().map(|path| folder.join(path)),
+            link_secret: config.link_secret_path(source, &folder),
+            chain: source.chain.as_ref().map(|path| folder.join(path)),
+            state: state.join(&source.device),
+            schema: mapping.schema().to_vec(),
+            scheme: source.scheme.unwrap_or(config.scheme).into(),
+            waiting_seals: config.waiting_seals,
+            rosters: roster_watch.rosters(),
+        };
+        let keys = opening.keys(&roster).map_err(in_source)?;
+        let link = ("link", file.as_path(), folder.as_path());
+        let gateway = links::parent_address(&config.link, link, group.clone(), &keys.secret)?;
+        let schema = Schema::decode(mapping.schema())
+            .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
+        let columns: Vec<String> = schema.fields().map(|field| field.to_string()).collect();
+        lines.push((source.device.clone(), columns));
+        sources.push((opening, mapping, from, source.retained, gateway));
+    }
+    let broker = config.mqtt.as_ref().map(|mqtt| {
+        let options = link_options(&mqtt.broker(), "mqtt", file, &folder, group.clone())?;
+        let client = mqtt.client.clone().unwrap_or_else(|| format!("moteseal-hub-{group}"));
+        Ok::<_, Failure>(Broker { options, client })
+    });
+    let broker = broker.transpose()?;
+    let http = config.http.as_ref().map(|http| {
+        let token = http.token_file.as_ref().map(|path| token(&folder.join(path))).transpose();
+        Ok((http.listen, token.map_err(in_key("http.token_file"))?))
+    });
+    let http = http.transpose()?;
+    if arguments.check {
+        let texts =
+            lines.iter().map(|(device, columns)| format!("{device}: {}", columns.join(", ")));
+        let end = "the configuration is valid; without --check the hub would run now".to_owned();
+        return report_lines(texts.chain([end]).collect(), || {
+            json!({
+                "group": roster.group_name(),
+                "link": config.link.url,
+                "sources": lines.iter().map(|(device, columns)| json!({
+                    "device": device,
+                    "columns": columns,
+                })).collect::<Vec<_>>(),
+                "valid": true,
+            })
+        });
+    }
+    log(arguments.log);
+    let calendar = roster.calendar();
+    let mut opened = Vec::with_capacity(sources.len());
+    for (opening, mapping, from, takes_retained, gateway) in sources {
+        let first = opening
+            .open()
+            .map_err(|failure| failure.of(format_args!("device {}", opening.name)))?;
+        if first.mote().waiting() > 0 {
+            let seals = count(first.mote().waiting() as u64, "seal");
+            diagnostic(format_args!("{}: {seals} from an earlier session", opening.name));
+        }
+        let (name, id, calendar) = (opening.name.clone(), opening.device, calendar.clone());
+        let again = Box::new(move || {
+            opening.open().map_err(|failure| Trouble {
+                name: failure.name().unwrap_or("Failed").to_owned(),
+                what: failure.to_string(),
+                is_passing: true,
+            })
+        });
+        let device = Device { id, gateway, first, again, calendar };
+        opened.push(moteseal_hub::Source { name, mapping, from, takes_retained, device });
+    }
+    let settings = Settings {
+        sources: opened,
+        broker,
+        http,
+        listen: config.listen,
+        rosters: roster_watch.rosters(),
+    };
+    runtime()?.block_on(async move {
+        let hub = moteseal_hub::Hub::start(settings).await?;
+        for address in [hub.pages(), hub.http()].into_iter().flatten() {
+            // A closed stdout does not stop the service.
+            let _ = writeln!(std::io::stdout(), "http://{address}");
+        }
+        let stop = async {
+            let _ = stop_signal().await;
+        };
+        tokio::select! {
+            ended = hub.run(stop) => ended.map_err(Failure::from),
+            () = roster_watch.run(|_| Ok(())) => {
+                Err(Failure::new(Exit::Internal, "the roster is no longer watched"))
+            }
+        }
+    })
+}

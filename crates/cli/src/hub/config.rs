@@ -1,0 +1,274 @@
+//! The contents of `hub.toml` (docs/hub.md).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use moteseal_client::sum::BrokerConfig;
+use moteseal_hub::{From, Program, Resource, mapping};
+use moteseal_net::coap::Address;
+use moteseal_net::mqtt::is_filter;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::config;
+use crate::failure::Failure;
+use crate::input_table::SchemeName;
+
+/// Stands for the name of the device in the paths of a hub.
+const PLACEHOLDER: &str = "{device}";
+
+/// The contents of `hub.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hub {
+    pub(crate) roster: PathBuf,
+    pub(crate) operator: PathBuf,
+    /// The folder with a folder for each device.
+    pub(crate) state: PathBuf,
+    /// The address of the pages with metrics and health.
+    pub(crate) listen: Option<SocketAddr>,
+    /// The path of the secret key of each device, with `{device}` in it.
+    #[serde(default = "default_key")]
+    pub(crate) key: String,
+    /// The path of the link secret of each device, with `{device}` in it.
+    #[serde(default = "default_link_secret")]
+    pub(crate) link_secret: String,
+    /// The hash structure of the seals: star or tree.
+    #[serde(default)]
+    pub(crate) scheme: SchemeName,
+    /// The maximum number of closed seals of a device that wait for the gateway.
+    #[serde(default = "default_waiting")]
+    pub(crate) waiting_seals: u32,
+    /// The gateway of the devices.
+    pub(crate) link: BrokerConfig,
+    /// The broker of the sensors.
+    pub(crate) mqtt: Option<Mqtt>,
+    /// The listener for messages by HTTP.
+    pub(crate) http: Option<Http>,
+    #[serde(default)]
+    pub(crate) source: Vec<Source>,
+}
+
+/// The broker of the sensors.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mqtt {
+    url: String,
+    version: Option<String>,
+    ca: Option<PathBuf>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    certificate_key: Option<PathBuf>,
+    /// The client id at the broker.
+    pub(crate) client: Option<String>,
+}
+
+impl Mqtt {
+    pub(crate) fn broker(&self) -> BrokerConfig {
+        let Self { url, version, ca, user, password_file, certificate, certificate_key, .. } =
+            self.clone();
+        BrokerConfig { url, version, ca, user, password_file, certificate, certificate_key }
+    }
+}
+
+/// The listener for messages by HTTP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Http {
+    pub(crate) listen: SocketAddr,
+    /// The file with the token that clients must send.
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// A source of readings, and the device in whose name they are sealed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Source {
+    /// The device's name in the roster.
+    pub(crate) device: String,
+    pub(crate) key: Option<String>,
+    /// The key that a newer roster certifies, while the device's key changes.
+    pub(crate) next_key: Option<PathBuf>,
+    pub(crate) salt_key: Option<PathBuf>,
+    pub(crate) link_secret: Option<String>,
+    /// The file with the state of the device's chain, if it is not next to the key.
+    pub(crate) chain: Option<PathBuf>,
+    pub(crate) scheme: Option<SchemeName>,
+
+    /// Topics of the broker.
+    mqtt: Option<Texts>,
+    /// Whether messages count that the broker had retained.
+    #[serde(default)]
+    pub(crate) retained: bool,
+    /// A resource of a CoAP server, which is observed.
+    coap: Option<String>,
+    /// The content format to request from that server.
+    format: Option<u16>,
+    /// An address for datagrams.
+    udp: Option<SocketAddr>,
+    /// A path of the HTTP listener.
+    http: Option<String>,
+    /// A program that prints a message on each line.
+    command: Option<Vec<String>>,
+    /// How often to run the program.
+    #[serde(default, deserialize_with = "config::optional_duration")]
+    every: Option<Duration>,
+
+    pub(crate) columns: Vec<String>,
+    #[serde(default)]
+    pub(crate) from: Vec<String>,
+    #[serde(default, deserialize_with = "texts")]
+    when: BTreeMap<String, String>,
+    #[serde(default)]
+    map: BTreeMap<String, BTreeMap<String, String>>,
+    /// Whether numbers are rounded to the scale of their column.
+    #[serde(default)]
+    round: bool,
+    /// The offset from UTC of times that state none.
+    utc_offset: Option<String>,
+}
+
+/// A text, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Texts {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// Reads a table of texts. Numbers and booleans become texts.
+fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let table = BTreeMap::<String, toml::Value>::deserialize(from)?;
+    let text = |(key, value): (String, toml::Value)| match value {
+        toml::Value::String(text) => Ok((key, text)),
+        toml::Value::Integer(number) => Ok((key, number.to_string())),
+        toml::Value::Boolean(value) => Ok((key, value.to_string())),
+        _ => Err(D::Error::custom(format_args!(
+            "{key:?} must have a text, an integer, true or false"
+        ))),
+    };
+    table.into_iter().map(text).collect()
+}
+
+fn default_key() -> String {
+    format!("keys/{PLACEHOLDER}.key.pem")
+}
+
+fn default_link_secret() -> String {
+    format!("keys/{PLACEHOLDER}.link.key")
+}
+
+const fn default_waiting() -> u32 {
+    32
+}
+
+impl Hub {
+    /// Returns the path of a source's key.
+    pub(crate) fn key_path(&self, source: &Source, folder: &Path) -> PathBuf {
+        path(source.key.as_ref().unwrap_or(&self.key), &source.device, folder)
+    }
+
+    /// Returns the path of a source's link secret.
+    pub(crate) fn link_secret_path(&self, source: &Source, folder: &Path) -> PathBuf {
+        path(source.link_secret.as_ref().unwrap_or(&self.link_secret), &source.device, folder)
+    }
+}
+
+fn path(template: &str, device: &str, folder: &Path) -> PathBuf {
+    folder.join(template.replace(PLACEHOLDER, device))
+}
+
+impl Source {
+    /// Returns how the messages become rows.
+    pub(crate) fn mapping(&self) -> mapping::Settings {
+        mapping::Settings {
+            columns: self.columns.clone(),
+            from: self.from.clone(),
+            when: self.when.clone(),
+            map: self.map.clone(),
+            rounds: self.round,
+            utc_offset: self.utc_offset.clone(),
+        }
+    }
+
+    /// Returns where the messages come from.
+    ///
+    /// # Errors
+    /// The key that is wrong, and a failure.
+    pub(crate) fn from(&self, hub: &Hub) -> Result<From, (&'static str, Failure)> {
+        let wrong = |key, what: &str| Err((key, Failure::usage(what)));
+        let given = [
+            ("mqtt", self.mqtt.is_some()),
+            ("coap", self.coap.is_some()),
+            ("udp", self.udp.is_some()),
+            ("http", self.http.is_some()),
+            ("command", self.command.is_some()),
+        ];
+        let given: Vec<&str> =
+            given.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect();
+        if given.len() != 1 {
+            return wrong(
+                "mqtt",
+                "a source has one of the keys mqtt, coap, udp, http and command, which says where its messages come from",
+            );
+        }
+        if self.every.is_some() && self.command.is_none() {
+            return wrong("every", "only a command runs at intervals; leave it out");
+        }
+        if let Some(topics) = &self.mqtt {
+            let topics = match topics {
+                Texts::One(topic) => vec![topic.clone()],
+                Texts::Several(topics) => topics.clone(),
+            };
+            if hub.mqtt.is_none() {
+                return wrong("mqtt", "name the broker in the table [mqtt]");
+            }
+            if topics.is_empty() || !topics.iter().all(|topic| is_filter(topic)) {
+                return wrong(
+                    "mqtt",
+                    "write a topic such as \"zigbee2mqtt/kitchen\"; + stands for one level, # for all further ones",
+                );
+            }
+            return Ok(From::Mqtt(topics));
+        }
+        if self.format.is_some() && self.coap.is_none() {
+            return wrong("format", "only a CoAP server is asked for a format; leave it out");
+        }
+        if let Some(url) = &self.coap {
+            let address = Address::parse(url).map_err(|error| ("coap", error.into()))?;
+            if address.is_secure {
+                return wrong(
+                    "coap",
+                    "write an address such as coap://sensor.example/temperature; DTLS is not supported here",
+                );
+            }
+            return Ok(From::Coap(Resource { address, format: self.format }));
+        }
+        if let Some(address) = self.udp {
+            return Ok(From::Udp(address));
+        }
+        if let Some(path) = &self.http {
+            if hub.http.is_none() {
+                return wrong(
+                    "http",
+                    "name the address in the table [http], listen = \"127.0.0.1:8080\"",
+                );
+            }
+            if !path.starts_with('/') || path.contains(['?', '#']) {
+                return wrong("http", "write a path such as \"/kitchen\"");
+            }
+            return Ok(From::Http(path.clone()));
+        }
+        match &self.command {
+            Some(command) if !command.is_empty() => {
+                Ok(From::Command(Program { command: command.clone(), every: self.every }))
+            }
+            _ => {
+                wrong("command", "write the program and its arguments: [\"program\", \"argument\"]")
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use moteseal_api::ErrorKind;
-use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, SchemaError, ValueError};
+use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema, SchemaError, Value, ValueError};
 
 use crate::json::{Payload, Pointer, Scalar};
 
@@ -33,6 +33,8 @@ pub struct Settings {
     pub when: BTreeMap<String, String>,
     /// New texts for the values of an origin.
     pub map: BTreeMap<String, BTreeMap<String, String>>,
+    /// The factor of the numbers of an origin, for example 0.001 for thousandths of a degree.
+    pub scale: BTreeMap<String, f64>,
     /// Whether numbers are rounded to the scale of their column.
     pub rounds: bool,
     /// The offset from UTC of times that state none, such as `+01:00`.
@@ -73,12 +75,17 @@ pub enum MappingError {
         /// The origin.
         origin: String,
     },
-    /// A renaming belongs to no column.
-    #[error("map: {origin:?} is the origin of no column; use the same text as in `from`")]
+    /// A renaming or a factor belongs to no column.
+    #[error("{key}: {origin:?} is the origin of no column; use the same text as in `from`")]
     Unused {
+        /// The key of the configuration.
+        key: &'static str,
         /// The origin.
         origin: String,
     },
+    /// A factor is 0 or not a number, or the column is not numeric.
+    #[error("scale: the factor of {0:?} must be a number other than 0, for a column of numbers")]
+    Factor(String),
     /// The offset from UTC is not valid.
     #[error("utc_offset: {0:?} is no offset from UTC; write it as +01:00")]
     UtcOffset(String),
@@ -93,6 +100,7 @@ impl MappingError {
             Self::OriginCount { .. } => "OriginCount",
             Self::Origin { .. } => "BadOrigin",
             Self::Unused { .. } => "UnusedOrigin",
+            Self::Factor(_) => "BadFactor",
             Self::UtcOffset(_) => "BadUtcOffset",
         }
     }
@@ -238,6 +246,7 @@ struct Column {
     /// The origin as the configuration has it.
     shown: String,
     renamed: BTreeMap<String, String>,
+    factor: Option<f64>,
 }
 
 /// A checked mapping.
@@ -277,19 +286,23 @@ impl Mapping {
                 None => format!("/{}", field.name.replace('~', "~0").replace('/', "~1")),
             };
             let renamed = settings.map.get(&shown).cloned().unwrap_or_default();
-            let column = Column {
-                name: field.name.to_owned(),
-                origin: origin("from", &shown)?,
-                shown,
-                renamed,
-            };
+            let factor = settings.scale.get(&shown).copied();
+            if factor.is_some_and(|factor| {
+                factor == 0.0 || !factor.is_finite() || !field.kind.is_numeric()
+            }) {
+                return Err(MappingError::Factor(shown));
+            }
+            let (name, origin) = (field.name.to_owned(), origin("from", &shown)?);
+            let column = Column { name, origin, shown, renamed, factor };
             *field = relayed(*field, &column.origin);
             columns.push(column);
         }
-        if let Some(unused) =
-            settings.map.keys().find(|key| columns.iter().all(|column| column.shown != **key))
+        let keys = settings.map.keys().map(|key| ("map", key));
+        let mut keys = keys.chain(settings.scale.keys().map(|key| ("scale", key)));
+        if let Some((key, unused)) =
+            keys.find(|(_, key)| columns.iter().all(|column| column.shown != **key))
         {
-            return Err(MappingError::Unused { origin: unused.clone() });
+            return Err(MappingError::Unused { key, origin: unused.clone() });
         }
         let when =
             settings.when.iter().map(|(key, value)| Ok((origin("when", key)?, value.clone())));
@@ -301,7 +314,7 @@ impl Mapping {
         let mut buffer = vec![0; MAX_SCHEMA];
         let schema = Schema::encode(&fields, &mut buffer).map_err(MappingError::Columns)?;
         if columns.is_empty() {
-            let error = SchemaError::MalformedField;
+            let error = SchemaError::NoFields;
             return Err(MappingError::Columns(error));
         }
         Ok(Self {
@@ -334,7 +347,7 @@ impl Mapping {
         }
         // The schema was encoded by `new`.
         let schema = Schema::decode(&self.schema).unwrap_or(Schema::OPAQUE);
-        let mut record = vec![0; longest(&schema)];
+        let mut record = vec![0; schema.longest_record()];
         let mut cells = Vec::with_capacity(self.columns.len());
         let mut has_value = false;
         for (field, column) in schema.fields().zip(&self.columns) {
@@ -354,8 +367,7 @@ impl Mapping {
         if !has_value {
             return Ok(None);
         }
-        let length = length(&schema, &record);
-        record.truncate(length);
+        record.truncate(schema.record_length(&record).unwrap_or(record.len()));
         Ok(Some(Row { record, cells }))
     }
 
@@ -368,7 +380,7 @@ impl Mapping {
         record: &mut [u8],
     ) -> Result<Option<String>, RowError> {
         let Some(cell) = cell else {
-            return match field.write("", record) {
+            return match field.write_null(record) {
                 Ok(()) => Ok(None),
                 Err(_) => Err(RowError::NoValue {
                     column: column.name.clone(),
@@ -385,18 +397,29 @@ impl Mapping {
             ),
             name,
         };
-        let text = if field.kind.name() == "timestamp" {
+        let text = if field.kind == FieldType::Timestamp {
             let ms = self.timestamp(&cell).map_err(|why| wrong(&why, "NotATimestamp"))?;
             Cow::Owned(ms.to_string())
         } else {
             Cow::Borrowed(&*cell)
         };
-        let written = match field.write(&text, record) {
-            Err(ValueError::NotRepresentable) if self.rounds => round(field, &text, record),
+        let number = column.factor.and_then(|factor| Some((text.parse::<f64>().ok()?, factor)));
+        let written = match (field.kind, number) {
+            (_, Some((number, factor))) => field.write_f64(number * factor, record),
+            // An empty text is a value. For other types it stands for null, as in a table.
+            (FieldType::Text, None) => field.write_value(Value::Text(&text), record),
+            _ => field.write(&text, record),
+        };
+        let written = match written {
+            Err(ValueError::NotRepresentable) if self.rounds => {
+                let number = number.map(|(number, factor)| number * factor);
+                round(field, number.or_else(|| text.parse().ok()), record)
+            }
             written => written,
         };
         match written {
             Ok(()) => Ok(Some(match field.read(record) {
+                Ok(Value::Null) => return Ok(None),
                 Ok(value) => value.to_string(),
                 Err(_) => text.into_owned(),
             })),
@@ -416,7 +439,7 @@ impl Mapping {
             let ms = if number.abs() < LEAST_MS { number * 1000.0 } else { number };
             let is_valid = ms.abs() < 2.6e14;
             #[allow(clippy::cast_possible_truncation)]
-            return if is_valid { Ok(ms.floor() as i64) } else { Err("the time is out of range") };
+            return if is_valid { Ok(ms.round() as i64) } else { Err("the time is out of range") };
         }
         if let Ok(time) = text.parse::<Timestamp>() {
             return Ok(time.as_millisecond());
@@ -455,23 +478,15 @@ fn text<'a>(value: &'a Scalar<'_>) -> Option<Cow<'a, str>> {
 
 /// Marks a field as relayed, unless the hub measures its values itself.
 fn relayed<'a>(field: Field<'a>, origin: &Origin) -> Field<'a> {
-    let _ = origin;
-    field
-}
-
-/// Returns the length of the longest record of a schema.
-fn longest(schema: &Schema<'_>) -> usize {
-    schema.record_size().unwrap_or(0)
-}
-
-/// Returns the length of the record that was written to a buffer.
-fn length(schema: &Schema<'_>, record: &[u8]) -> usize {
-    schema.record_size().unwrap_or(record.len())
+    match origin {
+        Origin::ReceivedAt => field,
+        Origin::Message { .. } | Origin::Topic => field.relayed(),
+    }
 }
 
 /// Writes the number of the field's scale that is nearest to a number.
-fn round(field: &Field<'_>, text: &str, record: &mut [u8]) -> Result<(), ValueError> {
-    let number = text.parse::<f64>().map_err(|_| ValueError::NotANumber)?;
+fn round(field: &Field<'_>, number: Option<f64>, record: &mut [u8]) -> Result<(), ValueError> {
+    let number = number.ok_or(ValueError::NotANumber)?;
     let divisor = f64::from(field.divisor);
     field.write_f64((number * divisor).round() / divisor, record)
 }
@@ -505,5 +520,157 @@ impl fmt::Display for Row {
             write!(f, "{before}{}", cell.as_deref().unwrap_or_default())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn settings(columns: &[&str]) -> Settings {
+        Settings {
+            columns: columns.iter().map(|column| (*column).to_owned()).collect(),
+            ..Settings::default()
+        }
+    }
+
+    fn table<T>(entries: Vec<(&str, T)>) -> BTreeMap<String, T> {
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    fn texts(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        table(entries.iter().map(|(key, value)| (*key, (*value).to_owned())).collect())
+    }
+
+    /// Returns the cells of a message, separated by commas, or the error.
+    fn shown(mapping: &Mapping, topic: Option<&str>, message: &str) -> String {
+        match mapping.row(&Input { topic, payload: message.as_bytes(), received_ms: 1_000 }) {
+            Ok(row) => row.map_or_else(|| "ignored".to_owned(), |row| row.to_string()),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn values_of_every_type_reach_their_columns_exactly() {
+        let mapping = Mapping::new(&settings(&[
+            "temperature:Cel:i16/100?",
+            "contact::bool?",
+            "state::enum(off,on)?",
+            "note::text16?",
+            "seen::timestamp?",
+        ]))
+        .unwrap();
+        for (message, row) in [
+            (
+                r#"{"temperature": 21.30, "contact": true, "state": "on", "note": "ok, so", "seen": 1654511972.12}"#,
+                "21.30,true,on,ok, so,2022-06-06T10:39:32.12Z",
+            ),
+            (
+                r#"{"temperature": "-3.5", "contact": null, "seen": "2024-01-01T00:00:00.123456+01:00"}"#,
+                "-3.50,,,,2023-12-31T23:00:00.123Z",
+            ),
+            (r#"{"temperature": 1e1, "seen": 1704067200000}"#, "10.00,,,,2024-01-01T00:00:00Z"),
+            (r#"{"other": 1}"#, "ignored"),
+        ] {
+            assert_eq!(shown(&mapping, None, message), row, "{message}");
+        }
+    }
+
+    #[test]
+    fn an_empty_text_is_a_value_and_no_null() {
+        let mapping = Mapping::new(&settings(&["note::text4?", "n::u8?"])).unwrap();
+        let message = Input { topic: None, payload: br#"{"note": "", "n": ""}"#, received_ms: 0 };
+        let row = mapping.row(&message).unwrap().unwrap();
+        assert_eq!(row.cells, [Some(String::new()), None]);
+    }
+
+    #[test]
+    fn an_error_names_the_column_the_origin_and_the_value() {
+        let mapping = Mapping::new(&Settings {
+            from: vec!["/a/b".to_owned(), "/t".to_owned()],
+            ..settings(&["power:W:u8/10", "time::timestamp?"])
+        })
+        .unwrap();
+        for (message, parts) in [
+            (r#"{"a": {}}"#, &["power", "no value at /a/b", "?"][..]),
+            (r#"{"a": {"b": 1.25}}"#, &["power", "\"1.25\" at /a/b", "round = true"]),
+            (r#"{"a": {"b": 99}}"#, &["power", "\"99\" at /a/b", "outside the range"]),
+            (r#"{"a": {"b": {}}}"#, &["power", "/a/b is an object or an array"]),
+            (r#"{"a": {"b": 1}, "t": "2024-01-01T00:00:00"}"#, &["time", "utc_offset"]),
+        ] {
+            let shown = shown(&mapping, None, message);
+            assert!(parts.iter().all(|part| shown.contains(part)), "{shown}");
+        }
+        assert_eq!(
+            mapping.row(&Input { topic: None, payload: b"\xff", received_ms: 0 }),
+            Err(RowError::NotText)
+        );
+    }
+
+    #[test]
+    fn values_are_renamed_scaled_rounded_and_filtered_as_the_settings_say() {
+        let mapping = Mapping::new(&Settings {
+            from: ["/s", "/milli", "/f", "/time"].map(str::to_owned).to_vec(),
+            when: texts(&[("/id", "7")]),
+            map: table(vec![("/s", texts(&[("ON", "on"), ("gone", "")]))]),
+            scale: table(vec![("/milli", 0.001)]),
+            rounds: true,
+            utc_offset: Some("-01:30".to_owned()),
+            ..settings(&["s::enum(off,on)?", "t:Cel:i32/1000?", "f::u8/4?", "time::timestamp?"])
+        })
+        .unwrap();
+        for (message, row) in [
+            (
+                r#"{"id": 7, "s": "ON", "milli": 21312, "f": 1.3, "time": "2024-01-01T00:00:00"}"#,
+                "on,21.312,1.25,2024-01-01T01:30:00Z",
+            ),
+            (r#"{"id": "7", "s": "gone", "milli": "-62"}"#, ",-0.062,,"),
+            (r#"{"id": 8, "s": "on"}"#, "ignored"),
+            (r#"{"s": "on"}"#, "ignored"),
+        ] {
+            assert_eq!(shown(&mapping, None, message), row, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_column_can_belong_to_one_of_several_topics() {
+        let mapping = Mapping::new(&Settings {
+            from: ["relay/0#", "relay/0/power#", "status#/v", "topic", "received_at"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..settings(&["on::bool?", "power:W:u16/10?", "v:V:u8?", "of::text32", "at::timestamp"])
+        })
+        .unwrap();
+        for (topic, message, row) in [
+            ("x/relay/0", "true", "true,,,x/relay/0,1970-01-01T00:00:01Z"),
+            ("x/relay/0/power", "2.5", ",2.5,,x/relay/0/power,1970-01-01T00:00:01Z"),
+            ("status", r#"{"v": 5}"#, ",,5,status,1970-01-01T00:00:01Z"),
+            ("xstatus", r#"{"v": 5}"#, "ignored"),
+            ("x/relay/0/energy", "12", "ignored"),
+        ] {
+            assert_eq!(shown(&mapping, Some(topic), message), row, "{topic}");
+        }
+        // The hub measures only the time of arrival itself.
+        let schema = Schema::decode(mapping.schema()).unwrap();
+        let relayed: Vec<bool> = schema.fields().map(|field| field.relayed).collect();
+        assert_eq!(relayed, [true, true, true, true, false]);
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_by_name() {
+        let with = |change: &dyn Fn(&mut Settings)| {
+            let mut settings = settings(&["a::u8", "b::u8"]);
+            change(&mut settings);
+            Mapping::new(&settings).unwrap_err().name()
+        };
+        assert_eq!(with(&|settings| settings.columns.clear()), "NoFields");
+        assert_eq!(with(&|settings| settings.columns.push("c".to_owned())), "MalformedField");
+        assert_eq!(with(&|settings| settings.from.push("/a".to_owned())), "OriginCount");
+        assert_eq!(with(&|settings| settings.from = vec!["a".to_owned(); 2]), "BadOrigin");
+        assert_eq!(with(&|settings| settings.when = texts(&[("a", "1")])), "BadOrigin");
+        assert_eq!(with(&|settings| settings.scale = table(vec![("/a", 0.0)])), "BadFactor");
+        assert_eq!(with(&|settings| settings.scale = table(vec![("/c", 2.0)])), "UnusedOrigin");
+        assert_eq!(with(&|settings| settings.utc_offset = Some("1".to_owned())), "BadUtcOffset");
     }
 }

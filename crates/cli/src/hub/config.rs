@@ -124,6 +124,9 @@ pub(crate) struct Source {
     when: BTreeMap<String, String>,
     #[serde(default)]
     map: BTreeMap<String, BTreeMap<String, String>>,
+    /// The factors of the numbers of an origin.
+    #[serde(default)]
+    scale: BTreeMap<String, f64>,
     /// Whether numbers are rounded to the scale of their column.
     #[serde(default)]
     round: bool,
@@ -189,6 +192,7 @@ impl Source {
             from: self.from.clone(),
             when: self.when.clone(),
             map: self.map.clone(),
+            scale: self.scale.clone(),
             rounds: self.round,
             utc_offset: self.utc_offset.clone(),
         }

@@ -20,6 +20,11 @@ impl Broker {
     /// Starts the broker. `more` are further lines of its configuration.
     pub(crate) fn start(folder: &Path, more: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::start_at(folder, more, port)
+    }
+
+    /// Starts the broker at this port.
+    pub(crate) fn start_at(folder: &Path, more: &str, port: u16) -> Self {
         let config = folder.join("mosquitto.conf");
         let listener = format!(
             "user root\nmax_queued_messages 0\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\n{more}"
@@ -45,6 +50,13 @@ impl Broker {
 
     pub(crate) fn open(folder: &Path) -> Self {
         Self::start(folder, "allow_anonymous true\n")
+    }
+
+    /// Asks the broker to stop, so that it stores what must persist. Waits until it has stopped.
+    pub(crate) fn stop(mut self) {
+        let kill = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
+        assert!(kill.success());
+        self.process.wait().unwrap();
     }
 
     pub(crate) fn url(&self) -> String {

@@ -79,11 +79,23 @@ impl Home {
     pub(crate) fn start_broker(&mut self) {
         let folder = self.path("broker");
         fs::create_dir_all(&folder).unwrap();
-        let more = format!(
-            "allow_anonymous true\npersistence true\npersistence_location {}/\nmax_queued_messages 100000\n",
+        self.broker = Some(Broker::start(&folder, &Self::broker_settings(&folder)));
+    }
+
+    /// Stops the broker, and starts it again at the same port. The broker keeps its sessions.
+    pub(crate) fn restart_broker(&mut self, port: u16) {
+        if let Some(broker) = self.broker.take() {
+            broker.stop();
+        }
+        let folder = self.path("broker");
+        self.broker = Some(Broker::start_at(&folder, &Self::broker_settings(&folder), port));
+    }
+
+    fn broker_settings(folder: &Path) -> String {
+        format!(
+            "allow_anonymous true\npersistence true\npersistence_location {}/\n",
             folder.display()
-        );
-        self.broker = Some(Broker::start(&folder, &more));
+        )
     }
 
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
@@ -114,14 +126,20 @@ impl Home {
 
     /// Starts a service that prints its address. Its log is appended to a file with its name.
     pub(crate) fn service(&self, arguments: &[&str]) -> (Process, String) {
+        let (process, mut urls) = self.service_with(arguments, 1);
+        (process, urls.remove(0))
+    }
+
+    /// Starts a service that prints `count` addresses.
+    pub(crate) fn service_with(&self, arguments: &[&str], count: usize) -> (Process, Vec<String>) {
         let log = self.path(format!("{}.log", arguments[0]));
         let log = fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut command = self.command(arguments);
         let mut process = Process(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
-        let mut url = String::new();
-        BufReader::new(process.0.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
-        assert!(url.contains("://127.0.0.1:"), "{arguments:?}: {}", self.log(arguments[0]));
-        (process, url.trim().to_owned())
+        let lines = BufReader::new(process.0.stdout.as_mut().unwrap()).lines();
+        let urls: Vec<String> = lines.take(count).map(Result::unwrap).collect();
+        assert_eq!(urls.len(), count, "{arguments:?}: {}", self.log(arguments[0]));
+        (process, urls)
     }
 
     pub(crate) fn log(&self, name: &str) -> String {
@@ -153,7 +171,12 @@ impl Home {
 
     /// Starts the hub, and waits until it has subscribed. Returns the address of its pages as well.
     pub(crate) fn hub(&self) -> (Process, String) {
-        let (process, url) = self.service(&["hub", "run", "hub.toml"]);
+        self.hub_with("hub.toml")
+    }
+
+    /// Like [`hub`](Self::hub), with this configuration.
+    pub(crate) fn hub_with(&self, file: &str) -> (Process, String) {
+        let (process, url) = self.service(&["hub", "run", file]);
         let start = Instant::now();
         while !page(&url, "/readyz").contains("ready\n") {
             assert!(start.elapsed() < LONG, "the hub is not ready: {}", self.log("hub"));
@@ -182,6 +205,11 @@ impl Home {
         let mut process = command.arg("-l").stdin(Stdio::piped()).spawn().unwrap();
         let stdin = process.stdin.take().unwrap();
         (process, stdin)
+    }
+
+    /// Connects a publisher to the broker that can publish to any topic.
+    pub(crate) fn publish_mixed(&self) -> Publisher {
+        Publisher::connect(self.broker.as_ref().unwrap().port)
     }
 
     /// Gets all rows of a device from the cloud, verified.
@@ -237,4 +265,44 @@ pub(crate) fn metric(page: &str, name: &str) -> Option<f64> {
     page.lines()
         .find(|line| line.starts_with(name))
         .and_then(|line| line.rsplit(' ').next()?.parse().ok())
+}
+
+/// A client that publishes with QoS 1. It has one connection, and ignores the acknowledgements.
+pub(crate) struct Publisher {
+    stream: std::net::TcpStream,
+    next: u16,
+}
+
+impl Publisher {
+    fn connect(port: u16) -> Self {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        // CONNECT of MQTT 3.1.1, a clean session, without keep-alive, client id "sensors".
+        stream.write_all(b"\x10\x13\0\x04MQTT\x04\x02\0\0\0\x07sensors").unwrap();
+        let mut answers = stream.try_clone().unwrap();
+        std::thread::spawn(move || {
+            use std::io::Read as _;
+            let mut buffer = [0; 4096];
+            while answers.read(&mut buffer).is_ok_and(|length| length > 0) {}
+        });
+        Self { stream, next: 0 }
+    }
+
+    pub(crate) fn publish(&mut self, topic: &str, payload: &str) {
+        self.next = self.next % u16::MAX + 1;
+        let length = 2 + topic.len() + 2 + payload.len();
+        assert!(length < 1 << 14);
+        let mut packet = vec![0x32];
+        if length >= 128 {
+            packet.push((length % 128) as u8 | 0x80);
+            packet.push((length / 128) as u8);
+        } else {
+            packet.push(length as u8);
+        }
+        packet.extend((topic.len() as u16).to_be_bytes());
+        packet.extend(topic.as_bytes());
+        packet.extend(self.next.to_be_bytes());
+        packet.extend(payload.as_bytes());
+        self.stream.write_all(&packet).unwrap();
+    }
 }

@@ -47,6 +47,7 @@ mod hostile_files;
 mod http_grades;
 mod hub;
 mod hub_home;
+mod hub_recipes;
 mod import_order;
 mod late_versions;
 mod lying_cloud;

@@ -270,7 +270,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let broker = broker.transpose()?;
     let http = config.http.as_ref().map(|http| {
         let token = http.token_file.as_ref().map(|path| token(&folder.join(path))).transpose();
-        Ok((http.listen, token.map_err(in_key("http.token_file"))?))
+        Ok::<_, Failure>((http.listen, token.map_err(in_key("http.token_file"))?))
     });
     let http = http.transpose()?;
     if arguments.check {

@@ -134,7 +134,7 @@ async fn once(
     }
     let mut link = gateway.open(id.0).map_err(|error| Trouble::from(&error))?;
     let settings = runner::Settings { rosters: Some(rosters), ..runner::Settings::new(calendar) };
-    let (send, records) = mpsc::channel(MAX_WAITING);
+    let (send, records) = mpsc::channel(2 * MAX_WAITING);
     intake.run(send);
     let mut taken = |_| {};
     let stopped = async {

@@ -153,6 +153,10 @@ impl Monitored for Status {
 pub struct Hub {
     tasks: JoinSet<()>,
     devices: JoinSet<()>,
+    /// The task that passes on the messages of the broker.
+    messages: JoinSet<()>,
+    /// Whether all devices have stopped, and all readings that have arrived are durable.
+    recorded: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     broker: Option<watch::Receiver<State>>,
     pages: Option<SocketAddr>,
@@ -178,8 +182,10 @@ impl Hub {
         table
             .describe_gauge(LAST, "When the newest reading became durable, in seconds since 1970.");
         let (stop, stopped) = watch::channel(false);
-        let (mut tasks, mut devices) = (JoinSet::new(), JoinSet::new());
-        let mut routes = Routes::default();
+        let recorded = watch::Sender::new(false);
+        let (mut tasks, mut devices, mut messages) =
+            (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        let (mut routes, mut intakes) = (Routes::default(), Vec::new());
         let mut http = match http {
             Some((address, token)) => Some(Http::bind(address, token).await?),
             None => None,
@@ -218,13 +224,23 @@ impl Hub {
                     });
                 }
             }
+            intakes.push(Arc::clone(&intake));
             devices.spawn(host::run(device, intake, rosters.clone(), stopped.clone()));
         }
         let broker = match broker {
             Some(Broker { options, client }) => {
+                // A message that arrives before its device has started would not be recorded.
+                for intake in &intakes {
+                    intake.started().await;
+                }
                 let subscriber = Subscriber::new(&options, client, routes.filters())?;
                 let state = subscriber.state();
-                tasks.spawn(async move { routes.run(subscriber).await });
+                let (mut stopped, mut ended) = (stopped, recorded.subscribe());
+                messages.spawn(async move {
+                    let stop = async { _ = stopped.wait_for(|stop| *stop).await };
+                    let recorded = async { _ = ended.wait_for(|ended| *ended).await };
+                    routes.run(subscriber, stop, recorded).await;
+                });
                 tasks.spawn(log_state(state.clone()));
                 Some(state)
             }
@@ -245,7 +261,7 @@ impl Hub {
                 table.upkeep();
             }
         });
-        Ok(Self { tasks, devices, stop, broker, pages, http: address })
+        Ok(Self { tasks, devices, messages, recorded, stop, broker, pages, http: address })
     }
 
     /// Returns the address of `/metrics`, `/healthz` and `/readyz`.
@@ -278,6 +294,8 @@ impl Hub {
         };
         self.stop.send_replace(true);
         while self.devices.join_next().await.is_some() {}
+        self.recorded.send_replace(true);
+        while self.messages.join_next().await.is_some() {}
         self.tasks.shutdown().await;
         refusal.map_or(Ok(()), |error| Err(error.into()))
     }

@@ -9,10 +9,10 @@ use moteseal_device::runner::{LiveReading, Recorded, Reply, system_clock};
 use moteseal_service::LogLimit;
 use moteseal_service::log_limit::{cut, log_suppressed};
 use moteseal_service::metrics::{Table, gauge_value};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
-use crate::line::{Done, MAX_LINE, Outcome};
+use crate::line::{Done, MAX_LINE, MAX_WAITING, Outcome};
 use crate::mapping::{Input, Mapping};
 
 /// The maximum number of lines about refused messages of one source per [`INTERVAL`].
@@ -55,6 +55,8 @@ pub(crate) struct Intake {
     /// Whether messages count that the broker had retained.
     takes_retained: bool,
     target: Mutex<Target>,
+    /// Whether the device has run, or could not.
+    started: watch::Sender<bool>,
     table: Arc<Table>,
     readings: Counter,
     last: Gauge,
@@ -75,6 +77,7 @@ impl Intake {
             mapping,
             takes_retained,
             target: Mutex::new(Target::Pausing),
+            started: watch::Sender::new(false),
             table,
             log: LogLimit::new(LINES, INTERVAL),
             name,
@@ -83,6 +86,13 @@ impl Intake {
 
     fn set(&self, target: Target) {
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+        self.started.send_replace(true);
+    }
+
+    /// Waits until the device has started, or could not.
+    pub(crate) async fn started(&self) {
+        // The sender is in this value, so that it is not dropped meanwhile.
+        let _ = self.started.subscribe().wait_for(|started| *started).await;
     }
 
     /// Passes rows to this channel from now on.
@@ -144,13 +154,18 @@ impl Intake {
             self.too_long(done);
             return None;
         }
-        let readings = match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
-            Target::Running(readings) => readings.clone(),
+        let target = match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
+            Target::Running(readings) => Ok(readings.clone()),
+            Target::Pausing => Err(None),
+            Target::Stopped => Err(Some("the device is stopped; the log of the hub says why")),
+        };
+        let readings = match target {
+            Ok(readings) => readings,
             // `done` is dropped: the message is not recorded.
-            Target::Pausing => return None,
-            Target::Stopped => {
-                // The lock must not be held while the message is refused.
-                return self.stopped(done);
+            Err(None) => return None,
+            Err(Some(why)) => {
+                self.refuse(STOPPED, why, done);
+                return None;
             }
         };
         match self.mapping.row(&Input { topic, payload, received_ms: system_clock() }) {
@@ -168,11 +183,6 @@ impl Intake {
                 None
             }
         }
-    }
-
-    fn stopped<T>(&self, done: Done) -> Option<T> {
-        self.refuse(STOPPED, "the device is stopped; the log of the hub says why", done);
-        None
     }
 
     fn recorded(&self, recorded: Recorded, done: Done) {
@@ -197,7 +207,8 @@ impl Intake {
     }
 
     /// Takes a message of a source that must not wait. If too many rows wait, drops the message
-    /// without an outcome. `is_lost` states that the source cannot repeat it, so that it is counted.
+    /// without an outcome. `is_lost` states that the source cannot repeat it: such messages leave
+    /// room for others, and are counted if they are dropped.
     pub(crate) fn offer(
         self: &Arc<Self>,
         topic: Option<&str>,
@@ -205,12 +216,12 @@ impl Intake {
         done: Done,
         is_lost: bool,
     ) {
-        if let Some((readings, reading)) = self.row(topic, payload, done)
-            && readings.try_send(reading).is_err()
-            && is_lost
-        {
-            self.refuse(BUSY, "too many rows of the source wait", Done::ignored());
+        let Some((readings, reading)) = self.row(topic, payload, done) else { return };
+        if is_lost && readings.capacity() <= MAX_WAITING {
+            return self.refuse(BUSY, "too many rows of the source wait", Done::ignored());
         }
+        // If there is no room, the reading and its reply are dropped.
+        let _ = readings.try_send(reading);
     }
 }
 

@@ -314,7 +314,7 @@ impl Mapping {
         let mut buffer = vec![0; MAX_SCHEMA];
         let schema = Schema::encode(&fields, &mut buffer).map_err(MappingError::Columns)?;
         if columns.is_empty() {
-            let error = SchemaError::NoFields;
+            let error = SchemaError::MalformedField;
             return Err(MappingError::Columns(error));
         }
         Ok(Self {
@@ -664,7 +664,7 @@ mod tests {
             change(&mut settings);
             Mapping::new(&settings).unwrap_err().name()
         };
-        assert_eq!(with(&|settings| settings.columns.clear()), "NoFields");
+        assert_eq!(with(&|settings| settings.columns.clear()), "MalformedField");
         assert_eq!(with(&|settings| settings.columns.push("c".to_owned())), "MalformedField");
         assert_eq!(with(&|settings| settings.from.push("/a".to_owned())), "OriginCount");
         assert_eq!(with(&|settings| settings.from = vec!["a".to_owned(); 2]), "BadOrigin");

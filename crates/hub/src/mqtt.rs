@@ -4,6 +4,7 @@
 //! recorded or refused it.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use moteseal_net::mqtt::{Message, Received, Subscriber, matches};
@@ -49,11 +50,26 @@ impl Routes {
         found
     }
 
-    /// Passes the messages of a broker to their sources. Ends only with the subscriber.
-    pub(crate) async fn run(&self, mut subscriber: Subscriber) {
-        while let Some(message) = subscriber.next().await {
-            self.pass(message);
+    /// Passes the messages of a broker to their sources until `stop` completes. `recorded` then
+    /// completes when the readings that have arrived are durable.
+    pub(crate) async fn run(
+        &self,
+        mut subscriber: Subscriber,
+        stop: impl Future<Output = ()>,
+        recorded: impl Future<Output = ()>,
+    ) {
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                message = subscriber.next() => match message {
+                    Some(message) => self.pass(message),
+                    None => return,
+                },
+            }
         }
+        recorded.await;
+        subscriber.finish().await;
     }
 
     fn pass(&self, message: Message) {

@@ -139,6 +139,15 @@ impl Sender {
         if failed { Err(LinkError::Closed) } else { Ok(()) }
     }
 
+    /// Sends what is queued, and ends the connection. [`Connection::next`] then returns an error.
+    pub(super) async fn disconnect(&self) {
+        // If the client has stopped, it has no connection.
+        match self {
+            Self::V3(client) => _ = client.disconnect().await,
+            Self::V5(client) => _ = client.disconnect().await,
+        }
+    }
+
     pub(super) async fn subscribe(&self, topics: &[String]) -> Result<(), LinkError> {
         let closed = match self {
             Self::V3(client) => {

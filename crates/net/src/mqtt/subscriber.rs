@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
 
 use super::connection::{Ack, Connection, Happened, MAX_UNACKNOWLEDGED, Sender, Session};
 use super::{Backoff, Options, parse};
@@ -27,6 +28,8 @@ use crate::link::{LinkError, State};
 /// The maximum number of messages that wait for the receiver. At the limit, messages with QoS 0 are
 /// dropped.
 const WAITING: usize = 2 * MAX_UNACKNOWLEDGED as usize;
+/// How long the end of a connection may take.
+const FINISH: Duration = Duration::from_secs(2);
 /// The maximum number of topic filters in one packet.
 const FILTERS: usize = 64;
 
@@ -72,12 +75,15 @@ pub struct Subscriber {
     messages: mpsc::Receiver<Message>,
     state: watch::Receiver<State>,
     dropped: Arc<AtomicU64>,
-    tasks: [AbortHandle; 2],
+    finishing: watch::Sender<bool>,
+    greet: AbortHandle,
+    drive: JoinHandle<()>,
 }
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+        self.greet.abort();
+        self.drive.abort();
     }
 }
 
@@ -104,15 +110,26 @@ impl Subscriber {
         let dropped = Arc::new(AtomicU64::new(0));
         let greet = tokio::spawn(greet(sender.clone(), filters, connected.subscribe()));
         let inbox = Inbox { put, dropped: Arc::clone(&dropped) };
-        let drive =
-            tokio::spawn(drive(connection, sender, options.backoff, inbox, tell, connected));
-        Ok(Self { messages, state, dropped, tasks: [greet.abort_handle(), drive.abort_handle()] })
+        let (finishing, finishes) = watch::channel(false);
+        let run = drive(connection, sender, options.backoff, inbox, tell, connected, finishes);
+        let (greet, drive) = (greet.abort_handle(), tokio::spawn(run));
+        Ok(Self { messages, state, dropped, finishing, greet, drive })
     }
 
     /// Waits for the next message. Returns `None` if the subscriber has ended, which happens only
     /// with its runtime. If the future is dropped, nothing is lost.
     pub async fn next(&mut self) -> Option<Message> {
         self.messages.recv().await
+    }
+
+    /// Sends the acknowledgements of the messages that the receiver has recorded, and ends the
+    /// connection. The broker keeps the other messages. Takes at most two seconds.
+    pub async fn finish(mut self) {
+        self.finishing.send_replace(true);
+        self.messages.close();
+        // Messages that were not received are dropped, and therefore not acknowledged.
+        while self.messages.try_recv().is_ok() {}
+        let _ = timeout(FINISH, &mut self.drive).await;
     }
 
     /// Returns the state of the connection, as a channel that reports changes.
@@ -211,6 +228,8 @@ enum Step {
     Happened(Result<Happened, LinkError>),
     /// The receiver did not record a message.
     NotRecorded,
+    /// The receiver wants to finish.
+    Finishing,
 }
 
 /// Waits for the next event of the connection, and sends acknowledgements meanwhile.
@@ -218,6 +237,7 @@ async fn step(
     connection: &mut Connection,
     sender: &Sender,
     unacknowledged: &mut Unacknowledged,
+    finishes: &mut watch::Receiver<bool>,
 ) -> Step {
     // This future must run to its end, because it may hold a part of a packet.
     let mut next = pin!(connection.next());
@@ -225,6 +245,7 @@ async fn step(
         tokio::select! {
             biased;
             happened = &mut next => return Step::Happened(happened),
+            _ = finishes.wait_for(|finishes| *finishes) => return Step::Finishing,
             ack = unacknowledged.next() => {
                 let Some(ack) = ack else { return Step::NotRecorded };
                 // The channel has room for more acknowledgements than a broker may wait for.
@@ -236,6 +257,22 @@ async fn step(
     }
 }
 
+/// Sends the acknowledgements of the messages that were recorded, up to the first that was not, and
+/// disconnects.
+async fn finish(mut connection: Connection, sender: &Sender, mut unacknowledged: Unacknowledged) {
+    while !unacknowledged.0.is_empty() {
+        tokio::select! {
+            happened = connection.next() => if happened.is_err() { return },
+            ack = unacknowledged.next() => match ack {
+                Some(ack) => if sender.acknowledge(ack).is_err() { break },
+                None => break,
+            },
+        }
+    }
+    sender.disconnect().await;
+    while connection.next().await.is_ok() {}
+}
+
 async fn drive(
     mut connection: Connection,
     sender: Sender,
@@ -243,11 +280,13 @@ async fn drive(
     inbox: Inbox,
     state: watch::Sender<State>,
     connected: watch::Sender<()>,
+    mut finishes: watch::Receiver<bool>,
 ) {
     let (mut attempt, mut up_since) = (0, None::<Instant>);
     let mut unacknowledged = Unacknowledged::default();
     loop {
-        let cause = match step(&mut connection, &sender, &mut unacknowledged).await {
+        let cause = match step(&mut connection, &sender, &mut unacknowledged, &mut finishes).await {
+            Step::Finishing => return finish(connection, &sender, unacknowledged).await,
             Step::Happened(Ok(Happened::Message { topic, payload, is_retained, ack })) => {
                 let (received, ack) = match ack {
                     Some(ack) => {
@@ -300,7 +339,10 @@ async fn drive(
         let again_in = backoff.wait(attempt, spread()).max(Duration::from_millis(100));
         attempt = attempt.saturating_add(1);
         state.send_replace(State::Down { cause, again_in });
-        tokio::time::sleep(again_in).await;
+        tokio::select! {
+            () = tokio::time::sleep(again_in) => {}
+            _ = finishes.wait_for(|finishes| *finishes) => return,
+        }
     }
 }
 

@@ -65,11 +65,11 @@ fn messages_of_every_kind_of_source_become_verified_rows() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.send_to(br#"{"temperature": 20.004999}"#, ("127.0.0.1", port)).unwrap();
     let rows = home.wait_for_rows("sensor0", 1);
-    assert_eq!(rows[0]["temperature"].to_string().trim_matches('"'), "21.30", "{rows:?}");
+    assert_eq!(rows[0]["temperature"].as_f64(), Some(21.30), "{rows:?}");
     let rows = home.wait_for_rows("sensor3", 2);
-    assert_eq!(rows[0]["temperature"].to_string().trim_matches('"'), "21.75", "{rows:?}");
+    assert_eq!(rows[0]["temperature"].as_f64(), Some(21.75), "{rows:?}");
     let rows = home.wait_for_rows("sensor2", 1);
-    assert_eq!(rows[0]["temperature"].to_string().trim_matches('"'), "20.00", "{rows:?}");
+    assert_eq!(rows[0]["temperature"].as_f64(), Some(20.00), "{rows:?}");
     let metrics = page(&pages, "/metrics");
     let refused = "moteseal_hub_refused_total{source=\"sensor0\",reason=";
     assert_eq!(metric(&metrics, &format!("{refused}\"Ignored\"}}")), Some(2.0), "{metrics}");

@@ -216,7 +216,7 @@ impl Home {
     pub(crate) fn rows(&self, device: &str) -> Vec<Row> {
         let get = ["get", "--from", self.cloud_url(), "--rate", "1", "--since", "1970-01-01"];
         let roster = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
-        let format = ["--format", "json", "--device", device];
+        let format = ["--format", "jsonl", "--device", device];
         let output = self.run(&[&get[..], &roster, &format].concat());
         let text = String::from_utf8(output.stdout).unwrap();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()

@@ -179,7 +179,9 @@ impl Opening {
             Outbox::open_forwarding(&self.state, &chain, &roster, self.device, challenge as u32)?;
         let link = LinkKey::new(&secret);
         let coordinators = roster.coordinators();
-        let identity = Identity { profile, keys: ring, salt_key, link, challenge, coordinators };
+        let keeps_ended = false;
+        let identity =
+            Identity { profile, keys: ring, salt_key, link, challenge, coordinators, keeps_ended };
         let journal = self.state.join("journal");
         let mut mote = DurableMote::open(identity, opened, &journal, self.waiting_seals)?;
         mote.leave_outdated(&roster)?;
@@ -277,7 +279,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let texts =
             lines.iter().map(|(device, columns)| format!("{device}: {}", columns.join(", ")));
         let end = "the configuration is valid; without --check the hub would run now".to_owned();
-        return report_lines(texts.chain([end]).collect(), || {
+        return report_lines(texts.chain([end]).collect::<Vec<String>>(), || {
             json!({
                 "group": roster.group_name(),
                 "link": config.link.url,

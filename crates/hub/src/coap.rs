@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use moteseal_net::coap::config::Config;
 use moteseal_net::coap::socket::NoService;
-use moteseal_net::coap::{Address, Code, Format, Request, RequestError, Security, Socket, To};
+use moteseal_net::coap::{
+    Address, Code, Format, Request, RequestError, Security, Socket, To, first_responding,
+};
 use moteseal_net::mqtt::Backoff;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -56,15 +58,21 @@ pub(crate) async fn run(resource: Resource, intake: Arc<Intake>) {
 
 /// Observes a resource until an error. Returns the error.
 async fn observe(resource: &Resource, intake: &Arc<Intake>, received: &mut u64) -> String {
-    let server = match resource.address.resolve().await {
-        Ok(server) => server,
+    let addresses = match resource.address.resolve().await {
+        Ok(addresses) => addresses,
         Err(error) => return error.to_string(),
     };
-    let config = Config { response_limit: MAX_LINE, ..Config::default() };
-    let no_service = |_: &_| Box::new(NoService) as _;
-    let socket = Socket::connect(server, Security::Plain, Backoff::default(), config, no_service);
-    let socket = match socket {
-        Ok(socket) => socket,
+    let server_name = resource.address.server_name();
+    let config = Config { response_limit: MAX_LINE, server_name, ..Config::default() };
+    let open = |server| {
+        let no_service = |_: &_| Box::new(NoService) as _;
+        let (security, backoff) = (Security::Plain, Backoff::default());
+        Socket::connect(server, security, backoff, config.clone(), no_service)
+    };
+    let request = resource.address.request();
+    let socket = match first_responding(&addresses, 0, &request, open).await {
+        Ok(Some(socket)) => socket,
+        Ok(None) => return RequestError::NoResponse.to_string(),
         Err(error) => return format!("cannot open a socket: {error}"),
     };
     let mut fresh = PATIENCE;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::group::FIRST;
 use bytes::Bytes;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_device::runner::{Ran, Settings, Source, run};
+use moteseal_device::runner::{LiveReading, Ran, Settings, Source, run};
 use moteseal_gateway::Station;
 use moteseal_net::ParentLink as _;
 use moteseal_net::in_memory::{Faults, MemoryParent, Network};
@@ -82,7 +82,7 @@ async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
 }
 
 /// Sends a reading every tenth of an epoch until epoch `until`. Returns the number of readings.
-async fn readings(time: &Time, send: &mpsc::Sender<Vec<u8>>, until: u64) -> u32 {
+async fn readings(time: &Time, send: &mpsc::Sender<LiveReading>, until: u64) -> u32 {
     let mut count = 0;
     while time.unix_ms() < (FIRST + until) * EPOCH_MS {
         let record = group::reading(0, FIRST, u64::from(count)).to_be_bytes().to_vec();

@@ -329,7 +329,7 @@ const fn default_waiting() -> u32 {
     32
 }
 
-fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+pub(crate) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     time::duration(&text)
         .map(Duration::from_millis)
@@ -343,7 +343,7 @@ pub(crate) fn optional_duration<'de, D: Deserializer<'de>>(
 }
 
 /// Parses a number of bytes, for example `64MiB` or `4GiB`.
-fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+pub(crate) fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let text = String::deserialize(from)?;
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

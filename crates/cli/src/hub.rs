@@ -1,11 +1,13 @@
 //! `moteseal hub`: makes devices of the sensors of other systems.
 
+mod agent;
 mod config;
 mod trial;
 
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
@@ -17,6 +19,7 @@ use moteseal_device::durable::Identity;
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::{DurableMote, Outbox, Profile, chain_state};
+use moteseal_hub::agents::launcher::{NOT_STARTED, launch};
 use moteseal_hub::{Broker, Device, Mapping, Settings, Trouble};
 use moteseal_service::stop_signal;
 use moteseal_verify::Roster;
@@ -39,6 +42,8 @@ use crate::terminal::{diagnostic, report_lines};
 const MAX_TOKEN: usize = 1024;
 /// The document that lists the keys of the configuration.
 const DOCS: &str = "docs/hub.md";
+/// The hidden subcommand that becomes an agent.
+const LAUNCH: &str = "agent-launch";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -65,6 +70,9 @@ pub(crate) enum Command {
                             mosquitto_sub -C 1 -t zigbee2mqtt/kitchen | moteseal hub try --config hub.toml --source kitchen\n\n\
                             Each line of stdin is a message. Nothing is recorded, and no key is needed.")]
     Try(trial::Try),
+    /// Pack, install, list and remove agents: programs that deliver the readings of sensors to a hub.
+    #[command(subcommand)]
+    Agent(agent::Command),
 }
 
 #[derive(Args, Debug)]
@@ -84,7 +92,25 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => serve(arguments),
         Command::Try(arguments) => trial::run(arguments),
+        Command::Agent(command) => agent::run(command),
     }
+}
+
+/// Runs the launcher of agents, if this process is one: `moteseal hub agent-launch PLAN`. A launcher
+/// must not have other threads, so this is called before anything else.
+pub(crate) fn launched() -> Option<ExitCode> {
+    let mut command: Vec<_> = std::env::args_os().collect();
+    if command.len() != 4 || command.get(1)? != "hub" || command.get(2)? != LAUNCH {
+        return None;
+    }
+    let plan = command.pop()?;
+    // The program's file may have been replaced since the hub started.
+    if let (true, Some(program)) = (cfg!(target_os = "linux"), command.first_mut()) {
+        *program = "/proc/self/exe".into();
+    }
+    let Err(error) = launch(&plan.to_string_lossy(), &command);
+    eprintln!("{}: {error}", error.name());
+    Some(ExitCode::from(NOT_STARTED))
 }
 
 /// Returns how the messages of a source become rows.

@@ -136,6 +136,9 @@ fn wrong_arguments(error: &clap::Error) -> ! {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = hub::launched() {
+        return ended;
+    }
     let cli = Cli::try_parse().unwrap_or_else(|error| wrong_arguments(&error));
     if cli.json {
         terminal::print_json();

@@ -48,6 +48,8 @@ pub enum Typ {
     Policy,
     /// The manifest of a firmware image for motes.
     Firmware,
+    /// The manifest of an agent's package.
+    Agent,
 }
 
 impl Typ {
@@ -69,6 +71,7 @@ impl Typ {
             Self::Time => "moteseal-time+cose",
             Self::Policy => "moteseal-policy+cose",
             Self::Firmware => "moteseal-firmware+cose",
+            Self::Agent => "moteseal-agent+cose",
         }
     }
 }

@@ -17,6 +17,6 @@ mod receipts;
 mod runner;
 mod watcher;
 
-pub use image::{file_name, save};
+pub use image::{AGENT_SUFFIX, file_name, save};
 pub use runner::{now, run};
 pub use watcher::{OnWatchEvent, Options, WatchError, WatchEvent, Watcher, Withheld};

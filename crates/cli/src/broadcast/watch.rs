@@ -72,6 +72,10 @@ pub(crate) struct Arguments {
     /// The folder for received files, which are never replaced
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
+    /// The folder for received packages of agents, whose names end with .agent: the inbox of a hub,
+    /// which installs them
+    #[arg(long, value_name = "DIR")]
+    save_agents: Option<PathBuf>,
     /// The folder for evidence of each complete chain, for `moteseal broadcast verify`
     #[arg(long, value_name = "DIR")]
     evidence: Option<PathBuf>,
@@ -186,6 +190,7 @@ async fn watch(
         repeats: arguments.relay,
         links: u8::try_from(links.len()).unwrap_or(u8::MAX),
         save: arguments.save.clone(),
+        save_agents: arguments.save_agents.clone(),
         evidence: arguments.evidence.clone(),
         revocations,
         receiver_keys: keys,
@@ -279,7 +284,7 @@ impl Reporter<'_> {
                 });
                 if is_json() { self.line(event) } else { Ok(()) }
             }
-            WatchEvent::Message { outline, label, number, message } => {
+            WatchEvent::Message { outline, label, number, message, .. } => {
                 self.message(outline, label, number, message)
             }
             WatchEvent::Withheld { outline, label, window, why } => {

@@ -13,6 +13,7 @@ use moteseal_broadcast::{
 };
 
 use super::addressed::{Address, OwnContent};
+use super::image::{AGENT_SUFFIX, file_name};
 use super::watcher::{OnWatchEvent, RESUME_MS, WatchError, WatchEvent, Watcher, Withheld};
 
 /// The maximum number of chains that are verified and held.
@@ -468,14 +469,18 @@ impl Watcher<'_> {
                     let (number, message) =
                         read.as_ref().map_or((number, message), |(number, read)| (*number, read));
                     let outline = &shown;
-                    notify(WatchEvent::Message { outline, label, number, message })
+                    notify(WatchEvent::Message { outline, label, window, number, message })
                         .map_err(WatchError::Output)?;
                 }
                 self.archive.note(chain, u64::from(block))?;
             }
         }
         if is_complete && noted < watched.end() {
-            let saved = match (outline.kind, self.save.clone()) {
+            let folder = match &self.save_agents {
+                Some(folder) if file_name(label).ends_with(AGENT_SUFFIX) => Some(folder.clone()),
+                _ => self.save.clone(),
+            };
+            let saved = match (outline.kind, folder) {
                 (Kind::File, Some(folder)) => {
                     Some(self.save_image(chain, (label, own), &folder)?)
                 }

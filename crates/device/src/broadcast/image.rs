@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// The name of a file if the chain's label contains no usable name.
 const NAMELESS: &str = "image";
+/// The end of the names of files that are packages of agents (spec/agents.md).
+pub const AGENT_SUFFIX: &str = ".agent";
 /// The maximum length of a name in bytes. It leaves room for the number that [`save`] may add.
 const MAX_NAME: usize = 200;
 /// The maximum number of files with the same name in one folder.

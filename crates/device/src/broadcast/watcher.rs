@@ -65,9 +65,10 @@ pub struct Options<'a> {
     pub repeats: bool,
     /// The node's delays and intervals.
     pub timing: Timing,
-    /// The folder in which received files are saved. If it is `None`, they are kept only in the
-    /// archive.
+    /// The folder for received files. If it is `None`, they are kept only in the archive.
     pub save: Option<PathBuf>,
+    /// The folder for received files whose name ends with `.agent`, instead of `save`.
+    pub save_agents: Option<PathBuf>,
     /// The folder for the evidence of complete chains. If it is `None`, no evidence is written.
     pub evidence: Option<PathBuf>,
     /// Revocations that apply from the start and are also sent to other nodes.
@@ -93,6 +94,7 @@ impl<'a> Options<'a> {
             repeats: false,
             timing: Timing::LAN,
             save: None,
+            save_agents: None,
             evidence: None,
             revocations: &[],
             receiver_keys: &[],
@@ -180,6 +182,8 @@ pub enum WatchEvent<'n> {
         outline: &'n Outline,
         /// The chain's label.
         label: &'n str,
+        /// When the chain applies.
+        window: Window,
         /// The message's number in the chain, from 0.
         number: u32,
         /// The message.
@@ -301,6 +305,7 @@ pub struct Watcher<'a> {
     pub(super) node: Box<Node<'a, SENDERS, CHAINS, { MAX_PER_BLOCK as usize }>>,
     pub(super) archive: Archive,
     pub(super) save: Option<PathBuf>,
+    pub(super) save_agents: Option<PathBuf>,
     pub(super) evidence: Option<PathBuf>,
     pub(super) leaf: Vec<u8>,
     /// Whether the watcher relays chains.
@@ -369,8 +374,6 @@ impl<'a> Watcher<'a> {
             spread,
             !seed,
         );
-        let (save, evidence) = (options.save, options.evidence);
-        let unresumed = Vec::new();
         let latest = match now.unix {
             Some(unix) if options.accepts_earlier_time && unix < archive.time() => {
                 archive.set_time(unix)?;
@@ -381,8 +384,9 @@ impl<'a> Watcher<'a> {
         let mut watcher = Self {
             node,
             archive,
-            save,
-            evidence,
+            save: options.save,
+            save_agents: options.save_agents,
+            evidence: options.evidence,
             leaf: vec![0; MAX_LEAF],
             is_relay: relay != Relay::Never,
             clock_offset: options.clock_offset,
@@ -393,7 +397,7 @@ impl<'a> Watcher<'a> {
             receipts,
             addresses: BTreeMap::new(),
             reading: None,
-            unresumed,
+            unresumed: Vec::new(),
             resumed_at: now.ms,
         };
         for revocation in options.revocations {

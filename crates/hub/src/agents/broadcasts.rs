@@ -1,0 +1,116 @@
+//! Receives signed broadcasts for the hub: commands for agents and actuators, and packages of
+//! agents.
+//!
+//! Commands that do not arrive as a signed broadcast do not exist: nothing else adds to
+//! [`Commands`]. The watcher delivers a command only within its window, and [`Commands`] checks the
+//! end again before the command reaches its destination.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moteseal_broadcast::{Kind, Outline, Window};
+use moteseal_device::broadcast::WatchEvent;
+use moteseal_service::LogLimit;
+use moteseal_service::log_limit::cut;
+use serde::Deserialize;
+use tracing::{info, warn};
+
+use super::commands::{Added, Command, Commands, Destination, agent_of};
+
+/// The maximum number of log lines of one kind per minute.
+const LINES: u32 = 10;
+
+/// The topic of an actuator that has no agent, as in the table `[[broadcast.topic]]` of the hub's
+/// configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topic {
+    /// The label of the chain.
+    pub label: String,
+    /// The topic of the broker on which the content is published.
+    pub mqtt: String,
+}
+
+/// Takes the events of a watcher.
+#[derive(Debug)]
+pub struct Broadcasts {
+    commands: Arc<Commands>,
+    /// The topics of the broker, by label.
+    topics: BTreeMap<String, String>,
+    log: LogLimit<&'static str>,
+}
+
+impl Broadcasts {
+    /// Creates the receiver. Commands with one of the labels `topics` are for the broker.
+    #[must_use]
+    pub fn new(commands: Arc<Commands>, topics: &[Topic]) -> Self {
+        let topics = topics.iter().map(|topic| (topic.label.clone(), topic.mqtt.clone())).collect();
+        Self { commands, topics, log: LogLimit::new(LINES, Duration::from_secs(60)) }
+    }
+
+    fn destination(&self, label: &str) -> Option<Destination> {
+        if let Some(topic) = self.topics.get(label) {
+            return Some(Destination::Mqtt(topic.clone()));
+        }
+        agent_of(label).map(|agent| Destination::Agent(agent.to_owned()))
+    }
+
+    /// Takes an event. A command is durable when this function returns.
+    ///
+    /// # Errors
+    /// A command cannot be made durable. The watcher must stop and deliver it again later.
+    pub fn take(&self, event: &WatchEvent<'_>) -> io::Result<()> {
+        match *event {
+            WatchEvent::Message { outline, label, window, number, message }
+                if outline.kind == Kind::Command =>
+            {
+                self.command(outline, label, window, number, message)
+            }
+            WatchEvent::Complete { label, saved: Some(path), .. } => {
+                info!(label = %cut(label), path = %path.display(), "received a file");
+                Ok(())
+            }
+            WatchEvent::Withheld { label, why, .. } if self.log.allows(why.name()) => {
+                warn!(label = %cut(label), reason = why.name(), "a broadcast is not delivered");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn command(
+        &self,
+        outline: &Outline,
+        label: &str,
+        window: Window,
+        message: u32,
+        content: &[u8],
+    ) -> io::Result<()> {
+        let Some(destination) = self.destination(label) else {
+            if self.log.allows("UnknownTopic") {
+                warn!(label = %cut(label), "a command has a topic that no agent or actuator has");
+            }
+            return Ok(());
+        };
+        let added = self.commands.add(Command {
+            destination,
+            sender: outline.id.sender.to_string(),
+            key: outline.key.to_string(),
+            topic: label.to_owned(),
+            chain: outline.id.number.0.into(),
+            message,
+            not_before: window.not_before,
+            not_after: window.has_end().then_some(window.not_after),
+            content: content.to_vec(),
+        })?;
+        match added {
+            Added::Full if self.log.allows("Full") => {
+                warn!(label = %cut(label), "too many commands wait; a command was dropped");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

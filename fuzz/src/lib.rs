@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 pub mod address;
+pub mod agent;
 pub mod broadcast;
 pub mod coap;
 pub mod cose;
@@ -29,6 +30,7 @@ pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 /// Every target.
 pub const TARGETS: [Target; 15] = [
     ("address", address::run, address::seeds),
+    ("agent", agent::run, agent::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
     ("coap", coap::run, coap::seeds),
     ("cose", cose::run, cose::seeds),

@@ -145,9 +145,8 @@ mod linux {
     use std::process::ExitStatus;
 
     use landlock::{
-        ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _,
-        LandlockStatus, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
-        path_beneath_rules,
+        ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, Ruleset,
+        RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
     };
     use rustix::process::{
         Gid, Resource, Rlimit, Signal, Uid, getppid, getuid, kill_current_process_group, nice,
@@ -203,12 +202,25 @@ mod linux {
         missing
     }
 
-    /// Returns the version of landlock that the kernel has, or 0.
+    /// Returns the highest version of landlock, of those with a difference for agents, that the kernel
+    /// has, or 0. Does not restrict this process.
     fn landlock_version() -> u32 {
-        match LandlockStatus::current() {
-            LandlockStatus::Available { effective_abi, .. } => effective_abi as u32,
-            _ => 0,
+        let ruleset = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        let has = |access: BitFlags<AccessFs>| {
+            ruleset().handle_access(access).and_then(|ruleset| ruleset.create().map(drop)).is_ok()
+        };
+        if ruleset().scope(Scope::Signal).and_then(|ruleset| ruleset.create().map(drop)).is_ok() {
+            6
+        } else if has(AccessFs::Truncate.into()) {
+            3
+        } else {
+            u32::from(has(AccessFs::Execute.into()))
         }
+    }
+
+    /// Returns whether this is the id of the parent process.
+    fn is_parent(id: u32) -> bool {
+        getppid().is_some_and(|parent| u32::try_from(parent.as_raw_pid()) == Ok(id))
     }
 
     pub(super) fn confine(plan: &Plan, again: &[OsString]) -> Result<(), LaunchError> {
@@ -238,8 +250,7 @@ mod linux {
         }
         // After the change of the user, which clears it.
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(limit("parent"))?;
-        if getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs()) != Some(plan.parent)
-        {
+        if !is_parent(plan.parent) {
             return Err(LaunchError::HubEnded);
         }
         let status = rules.restrict_self().map_err(|error| unavailable(&error))?;
@@ -324,8 +335,7 @@ mod linux {
         setsid().map_err(|error| LaunchError::Limit("setsid", error.into()))?;
         set_parent_process_death_signal(Some(Signal::HUP))
             .map_err(|error| LaunchError::Limit("parent", error.into()))?;
-        if getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs()) != Some(plan.parent)
-        {
+        if !is_parent(plan.parent) {
             return Err(LaunchError::HubEnded);
         }
         let inner = Plan { is_guard: false, parent: std::process::id(), ..plan.clone() };

@@ -220,7 +220,7 @@ impl Forwarder {
             for (position, outcome) in waiting.outcomes {
                 match outcome.blocking_recv() {
                     Ok(Outcome::Durable) => is_recorded = true,
-                    Ok(Outcome::NotMatched) => {}
+                    Ok(Outcome::Ignored) => {}
                     Ok(Outcome::Refused(_)) => is_refused = true,
                     Err(_) => lost.push(position),
                 }

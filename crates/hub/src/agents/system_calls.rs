@@ -78,6 +78,7 @@ const NEVER: &[c_long] = &[
     libc::SYS_swapoff,
     libc::SYS_reboot,
     libc::SYS_kexec_load,
+    #[cfg(target_arch = "x86_64")]
     libc::SYS_kexec_file_load,
     libc::SYS_init_module,
     libc::SYS_finit_module,

@@ -159,7 +159,11 @@ fn wait(mut child: Child, pid: Pid, leader: &Leader) -> io::Result<ExitStatus> {
 /// Writes lines to an agent until it closes its standard input or exits.
 fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Input>) {
     while let Some(Input { line, is_due, done }) = lines.blocking_recv() {
-        let is_written = is_due() && stdin.write_all(&line).and_then(|()| stdin.flush()).is_ok();
+        let is_due = is_due();
+        let is_written = is_due && stdin.write_all(&line).and_then(|()| stdin.flush()).is_ok();
         let _ = done.send(is_written);
+        if is_due && !is_written {
+            return;
+        }
     }
 }

@@ -23,7 +23,7 @@ use super::configuration::{Confinement, Settings};
 use super::error::AgentError;
 use super::inbox::{self, INBOX};
 use super::launcher;
-use super::output::{Counts, Forwarder, Output};
+use super::output::{Counts, Output};
 use super::process::{Input, Process};
 use super::status::{State, Status, StopReason};
 use super::store::{Active, Lock, Store};
@@ -186,10 +186,7 @@ impl Supervisor {
         while !*self.stop.borrow() {
             let version = known.as_ref().map(|active| active.manifest.version);
             match self.load(known).await {
-                Ok(None) => {
-                    known = None;
-                    break;
-                }
+                Ok(None) => break,
                 Ok(Some(active)) => {
                     if version != Some(active.manifest.version) {
                         (delay, trials) = (timing.backoff_first, 0);
@@ -265,7 +262,7 @@ impl Supervisor {
         let version = known.map(|active| active.manifest.version);
         while let Some(left) = end.checked_duration_since(Instant::now()) {
             let poll = left.min(self.shared.settings.timing.poll);
-            if timeout(poll, self.stop.wait_for(|stops| *stops)).await.is_ok() {
+            if timeout(poll, stops(&mut self.stop)).await.is_ok() {
                 return;
             }
             if let Some(version) = version
@@ -345,7 +342,7 @@ impl Supervisor {
             let left = deadline.saturating_sub(started.elapsed());
             let is_watched = is_trial && !is_alive && active.record.previous.is_some();
             tokio::select! {
-                _ = self.stop.wait_for(|stops| *stops) => {
+                () = stops(&mut self.stop) => {
                     self.end(&mut process, timing.stop).await;
                     return Ok(End::Stop);
                 }
@@ -521,6 +518,11 @@ async fn delivery(pending: &mut Option<Delivery>) -> Option<super::commands::Com
     let Some(on_its_way) = pending else { return std::future::pending().await };
     let is_written = (&mut on_its_way.written).await.unwrap_or(false);
     pending.take().filter(|_| is_written).map(|delivery| delivery.command)
+}
+
+/// Waits until the hub stops.
+async fn stops(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stops| *stops).await;
 }
 
 async fn commands_changed(commands: Option<&Commands>) {

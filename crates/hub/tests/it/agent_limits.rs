@@ -139,7 +139,7 @@ fn no_agent_outlives_a_hub_that_is_killed() {
         // A shell in the place of the hub.
         let launcher = crate::agents::example("launch");
         let script = format!(
-            "P='{}'; {} \"$(echo \"$P\" | sed s/\\\"parent\\\":0/\\\"parent\\\":$$/)\" & echo $!; sleep 60",
+            "P='{}'; {} \"$(echo \"$P\" | sed s/\\\"parent\\\":0/\\\"parent\\\":$$/)\" & echo $!; wait",
             plan(processes, arguments, 0),
             launcher.display()
         );

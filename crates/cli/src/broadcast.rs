@@ -5,7 +5,7 @@ mod link;
 mod receivers;
 mod send;
 mod verify;
-mod watch;
+pub(crate) mod watch;
 
 use clap::Subcommand;
 

@@ -1,10 +1,11 @@
 //! `moteseal hub`: makes devices of the sensors of other systems.
 
 mod agent;
+mod agents;
 mod config;
 mod trial;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,12 +20,14 @@ use moteseal_device::durable::Identity;
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::{DurableMote, Outbox, Profile, chain_state};
+use moteseal_hub::agents::broadcasts::publish;
 use moteseal_hub::agents::launcher::{NOT_STARTED, launch};
+use moteseal_hub::agents::package::Trust;
 use moteseal_hub::{Broker, Device, Mapping, Settings, Trouble};
 use moteseal_service::stop_signal;
 use moteseal_verify::Roster;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
 
 use crate::cloud::{Log, log, runtime};
@@ -250,6 +253,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let group = link_group(&roster, None);
     let state = folder.join(&config.state);
     let (mut names, mut sources, mut lines) = (HashSet::new(), Vec::new(), Vec::new());
+    let mut receivers = BTreeMap::new();
     for source in &config.source {
         let in_source =
             |(key, failure): (&str, Failure)| failure.about_key(file, &key_of(source, key));
@@ -262,7 +266,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             return Err(in_source(("device", failure)));
         }
         let mapping = mapping(source, file)?;
-        let from = source.from(&config).map_err(in_source)?;
+        let from = source.from(&config, &mut receivers).map_err(in_source)?;
         let key_path = config.key_path(source, &folder);
         let opening = Opening {
             name: source.device.clone(),
@@ -318,6 +322,25 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         });
     }
     log(arguments.log);
+    let has_agents =
+        !receivers.is_empty() || !config.agent.is_empty() || config.broadcast.is_some();
+    let agents = has_agents.then(|| {
+        let trust = Trust {
+            group: roster.group(),
+            operator: files::public_key(&folder.join(&config.operator))?,
+        };
+        let opening = agents::Opening {
+            table: config.agents,
+            agents: &config.agent,
+            broadcast: config.broadcast.as_ref(),
+            file,
+            folder: &folder,
+            state: &state,
+            trust,
+        };
+        agents::open(&opening, receivers)
+    });
+    let agents = agents.transpose()?;
     let calendar = roster.calendar();
     let mut opened = Vec::with_capacity(sources.len());
     for (opening, mapping, from, takes_retained, gateway) in sources {
@@ -352,11 +375,30 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
+        if let (Some(agents), Some(publisher)) = (&agents, hub.publisher())
+            && let Some(commands) = &agents.commands
+        {
+            tokio::spawn(publish(Arc::clone(commands), publisher));
+        }
+        let (stopped, stops) = oneshot::channel();
         let stop = async {
-            let _ = stop_signal().await;
+            let signal = async { drop(stop_signal().await) };
+            // The lines of the agents are recorded before the devices stop.
+            let ended = match agents {
+                Some(agents) => agents.run(signal).await,
+                None => {
+                    signal.await;
+                    Ok(())
+                }
+            };
+            let _ = stopped.send(ended);
+        };
+        let running = async {
+            hub.run(stop).await?;
+            stops.await.unwrap_or(Ok(()))
         };
         tokio::select! {
-            ended = hub.run(stop) => ended.map_err(Failure::from),
+            ended = running => ended,
             () = roster_watch.run(|_| Ok(())) => {
                 Err(Failure::new(Exit::Internal, "the roster is no longer watched"))
             }

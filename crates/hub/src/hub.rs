@@ -7,7 +7,7 @@ use std::sync::Arc;
 use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_net::LinkError;
 use moteseal_net::link::{State, until_up};
-use moteseal_net::mqtt::{self, Subscriber};
+use moteseal_net::mqtt::{self, Publisher, Subscriber};
 use moteseal_service::metrics::{Table, UPKEEP};
 use moteseal_service::{ListenError, Monitor, Monitored};
 use moteseal_verify::Roster;
@@ -159,6 +159,7 @@ pub struct Hub {
     recorded: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     broker: Option<watch::Receiver<State>>,
+    publisher: Option<Publisher>,
     pages: Option<SocketAddr>,
     http: Option<SocketAddr>,
 }
@@ -227,6 +228,7 @@ impl Hub {
             intakes.push(Arc::clone(&intake));
             devices.spawn(host::run(device, intake, rosters.clone(), stopped.clone()));
         }
+        let mut publisher = None;
         let broker = match broker {
             Some(Broker { options, client }) => {
                 // A message that arrives before its device has started would not be recorded.
@@ -235,6 +237,7 @@ impl Hub {
                 }
                 let subscriber = Subscriber::new(&options, client, routes.filters())?;
                 let state = subscriber.state();
+                publisher = Some(subscriber.publisher());
                 let (mut stopped, mut ended) = (stopped, recorded.subscribe());
                 messages.spawn(async move {
                     let stop = async { _ = stopped.wait_for(|stop| *stop).await };
@@ -261,7 +264,14 @@ impl Hub {
                 table.upkeep();
             }
         });
-        Ok(Self { tasks, devices, messages, recorded, stop, broker, pages, http: address })
+        let http = address;
+        Ok(Self { tasks, devices, messages, recorded, stop, broker, publisher, pages, http })
+    }
+
+    /// Returns a publisher at the broker of the sensors, if there is a broker.
+    #[must_use]
+    pub fn publisher(&self) -> Option<Publisher> {
+        self.publisher.clone()
     }
 
     /// Returns the address of `/metrics`, `/healthz` and `/readyz`.

@@ -33,7 +33,7 @@ use connection::{Connection, Sender, Session};
 use driver::{ChildInbox, Driver, ParentInbox};
 
 pub use crate::credentials::{Identity, Login, Password};
-pub use subscriber::{Message, Received, Subscriber, is_filter, matches};
+pub use subscriber::{Message, Publisher, Received, Subscriber, is_filter, matches};
 
 /// The options for connecting to a broker, and the group whose frames the link carries.
 #[derive(Clone, Debug)]

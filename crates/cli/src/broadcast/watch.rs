@@ -137,7 +137,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Reads the keys that this receiver shares with senders.
-fn receiver_keys(paths: &[PathBuf], network: NetworkId) -> Result<Vec<ReceiverKey>, Failure> {
+pub(crate) fn receiver_keys(
+    paths: &[PathBuf],
+    network: NetworkId,
+) -> Result<Vec<ReceiverKey>, Failure> {
     let mut keys: Vec<ReceiverKey> = Vec::new();
     for path in paths {
         let key = receivers::key(path)?;
@@ -155,7 +158,11 @@ fn receiver_keys(paths: &[PathBuf], network: NetworkId) -> Result<Vec<ReceiverKe
 }
 
 /// Reads a revocation. Rejects it unless one of the base stations signed it.
-fn revocation(path: &Path, network: NetworkId, bases: &[PublicKey]) -> Result<Vec<u8>, Failure> {
+pub(crate) fn revocation(
+    path: &Path,
+    network: NetworkId,
+    bases: &[PublicKey],
+) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::open(&bytes, network, bases)
         .map_err(|error| Failure::named(Exit::Refused, error.named()).about(path))?;

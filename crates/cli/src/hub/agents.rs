@@ -12,9 +12,7 @@ use moteseal_device::broadcast::{Options, WatchError, Watcher, now, run};
 use moteseal_hub::agents::broadcasts::{Broadcasts, Topic};
 use moteseal_hub::agents::configuration::FIRST_UID;
 use moteseal_hub::agents::package::Trust;
-use moteseal_hub::agents::{
-    AgentSettings, Agents, Commands, Confinement, INBOX, Settings, Store,
-};
+use moteseal_hub::agents::{AgentSettings, Agents, Commands, Confinement, INBOX, Settings, Store};
 use moteseal_hub::line::Lines;
 use moteseal_net::Broadcast;
 use moteseal_store::Archive;
@@ -154,9 +152,8 @@ fn watching(
             return Err(in_key("broadcast.ca")(Failure::usage(what)));
         }
     };
-    let read = |path: &PathBuf| {
-        crate::broadcast::watch::revocation(&folder.join(path), network, &bases)
-    };
+    let read =
+        |path: &PathBuf| crate::broadcast::watch::revocation(&folder.join(path), network, &bases);
     let revocations = table.revocations.iter().map(read).collect::<Result<Vec<_>, _>>();
     let revocations = revocations.map_err(in_key("broadcast.revocations"))?;
     let paths: Vec<PathBuf> = table.receiver_keys.iter().map(|path| folder.join(path)).collect();
@@ -173,8 +170,8 @@ fn watching(
         return Err(in_key("broadcast.link")(Failure::usage(what)));
     }
     let ids: Vec<KeyId> = bases.iter().map(KeyId::of).collect();
-    let archive = Archive::open(&state.join("broadcasts"), network, &ids, QUOTA)
-        .map_err(WatchError::from)?;
+    let archive =
+        Archive::open(&state.join("broadcasts"), network, &ids, QUOTA).map_err(WatchError::from)?;
     Ok(Watching {
         bases,
         network,
@@ -231,9 +228,10 @@ impl Watching {
         })?;
         runtime.block_on(async {
             let Self { bases, network, revocations, keys, archive, broadcasts, .. } = self;
-            let links = self.links.into_iter().map(|(url, options)| {
-                Broadcast::open(&url, options).map_err(Failure::from)
-            });
+            let links = self
+                .links
+                .into_iter()
+                .map(|(url, options)| Broadcast::open(&url, options).map_err(Failure::from));
             let links = links.collect::<Result<Vec<_>, _>>()?;
             let start = Instant::now();
             let defaults = Options::new(network, &bases);
@@ -249,7 +247,8 @@ impl Watching {
             let seed = getrandom::u64().map_err(|error| {
                 Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
             })?;
-            let mut take = |event: moteseal_device::broadcast::WatchEvent<'_>| broadcasts.take(&event);
+            let mut take =
+                |event: moteseal_device::broadcast::WatchEvent<'_>| broadcasts.take(&event);
             let mut watcher = Watcher::open(options, archive, seed, now(start), &mut take)?;
             let stop = async { drop(stop.await) };
             run(&mut watcher, &links, start, &mut take, stop).await.map_err(Failure::from)

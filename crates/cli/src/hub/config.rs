@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use moteseal_client::sum::BrokerConfig;
+use moteseal_hub::agents::AgentSettings;
+use moteseal_hub::line::{Lines, MAX_WAITING};
 use moteseal_hub::{From, Program, Resource, mapping};
 use moteseal_net::coap::Address;
 use moteseal_net::mqtt::is_filter;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use tokio::sync::mpsc;
 
+use super::agents::{AgentsTable, BroadcastTable};
 use crate::config;
 use crate::failure::Failure;
 use crate::input_table::SchemeName;
@@ -49,6 +53,14 @@ pub(crate) struct Hub {
     pub(crate) http: Option<Http>,
     #[serde(default)]
     pub(crate) source: Vec<Source>,
+    /// How agents are confined.
+    #[serde(default)]
+    pub(crate) agents: AgentsTable,
+    /// What single agents may use in addition.
+    #[serde(default)]
+    pub(crate) agent: Vec<AgentSettings>,
+    /// The broadcasts with commands and packages of agents.
+    pub(crate) broadcast: Option<BroadcastTable>,
 }
 
 /// The broker of the sensors.
@@ -111,6 +123,8 @@ pub(crate) struct Source {
     udp: Option<SocketAddr>,
     /// A path of the HTTP listener.
     http: Option<String>,
+    /// The name of an installed agent.
+    pub(crate) agent: Option<String>,
     /// A program that prints a message on each line.
     command: Option<Vec<String>>,
     /// How often to run the program.
@@ -198,11 +212,16 @@ impl Source {
         }
     }
 
-    /// Returns where the messages come from.
+    /// Returns where the messages come from. Adds the receivers of the lines of agents to `receivers`,
+    /// by the name of the agent.
     ///
     /// # Errors
     /// The key that is wrong, and a failure.
-    pub(crate) fn from(&self, hub: &Hub) -> Result<From, (&'static str, Failure)> {
+    pub(crate) fn from(
+        &self,
+        hub: &Hub,
+        receivers: &mut BTreeMap<String, Vec<Lines>>,
+    ) -> Result<From, (&'static str, Failure)> {
         let wrong = |key, what: &str| Err((key, Failure::usage(what)));
         let given = [
             ("mqtt", self.mqtt.is_some()),
@@ -210,17 +229,23 @@ impl Source {
             ("udp", self.udp.is_some()),
             ("http", self.http.is_some()),
             ("command", self.command.is_some()),
+            ("agent", self.agent.is_some()),
         ];
         let given: Vec<&str> =
             given.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect();
         if given.len() != 1 {
             return wrong(
                 "mqtt",
-                "a source has one of the keys mqtt, coap, udp, http and command, which says where its messages come from",
+                "a source has one of the keys mqtt, coap, udp, http, command and agent, which says where its messages come from",
             );
         }
         if self.every.is_some() && self.command.is_none() {
             return wrong("every", "only a command runs at intervals; leave it out");
+        }
+        if let Some(agent) = &self.agent {
+            let (lines, received) = mpsc::channel(MAX_WAITING);
+            receivers.entry(agent.clone()).or_default().push(lines);
+            return Ok(From::Agent(received));
         }
         if let Some(topics) = &self.mqtt {
             let topics = match topics {

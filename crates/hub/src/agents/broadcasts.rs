@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use moteseal_broadcast::{Kind, Outline, Window};
 use moteseal_device::broadcast::WatchEvent;
+use moteseal_net::mqtt::Publisher;
 use moteseal_service::LogLimit;
 use moteseal_service::log_limit::cut;
 use serde::Deserialize;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::commands::{Added, Command, Commands, Destination, agent_of};
@@ -112,5 +114,33 @@ impl Broadcasts {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// How often the commands are looked up for those whose time has begun.
+const BEGUN: Duration = Duration::from_secs(1);
+
+/// Publishes the commands for actuators at the broker, until the broker's connection is closed. A
+/// command may be published twice if the hub is killed.
+pub async fn publish(commands: Arc<Commands>, mut publisher: Publisher) {
+    loop {
+        let due = commands.due(|destination| matches!(destination, Destination::Mqtt(_)));
+        let Some(command) = due else {
+            let _ = timeout(BEGUN, commands.changed()).await;
+            continue;
+        };
+        let Destination::Mqtt(topic) = &command.destination else { continue };
+        let is_due = || commands.is_due(&command);
+        match publisher.publish(topic, command.content.clone().into(), is_due).await {
+            Ok(false) => continue,
+            Ok(true) => {}
+            Err(_) => return,
+        }
+        let (delivered, recorded) = (Arc::clone(&commands), command.clone());
+        let recorded = tokio::task::spawn_blocking(move || delivered.delivered(&recorded)).await;
+        if let Ok(Err(error)) = recorded {
+            warn!(%error, topic, "a published command cannot be recorded");
+            tokio::time::sleep(BEGUN).await;
+        }
     }
 }

@@ -75,9 +75,39 @@ pub struct Subscriber {
     messages: mpsc::Receiver<Message>,
     state: watch::Receiver<State>,
     dropped: Arc<AtomicU64>,
+    sender: Sender,
     finishing: watch::Sender<bool>,
     greet: AbortHandle,
     drive: JoinHandle<()>,
+}
+
+/// Publishes messages over the connection of a [`Subscriber`].
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    sender: Sender,
+    state: watch::Receiver<State>,
+}
+
+impl Publisher {
+    /// Publishes a message with QoS 1 that the broker does not retain. Waits until the connection is
+    /// up, and for room in its queue, but not for the broker. `is_due` decides, when the connection is
+    /// up, whether the message is still sent. Returns whether it was.
+    ///
+    /// # Errors
+    /// `Closed` if the subscriber has ended.
+    pub async fn publish(
+        &mut self,
+        topic: &str,
+        payload: Bytes,
+        is_due: impl FnOnce() -> bool,
+    ) -> Result<bool, LinkError> {
+        let up = self.state.wait_for(|state| *state == State::Up).await.map(drop);
+        up.map_err(|_| LinkError::Closed)?;
+        if !is_due() {
+            return Ok(false);
+        }
+        self.sender.publish(topic, false, payload).await.map(|()| true)
+    }
 }
 
 impl Drop for Subscriber {
@@ -111,9 +141,10 @@ impl Subscriber {
         let greet = tokio::spawn(greet(sender.clone(), filters, connected.subscribe()));
         let inbox = Inbox { put, dropped: Arc::clone(&dropped) };
         let (finishing, finishes) = watch::channel(false);
-        let run = drive(connection, sender, options.backoff, inbox, tell, connected, finishes);
+        let run =
+            drive(connection, sender.clone(), options.backoff, inbox, tell, connected, finishes);
         let (greet, drive) = (greet.abort_handle(), tokio::spawn(run));
-        Ok(Self { messages, state, dropped, finishing, greet, drive })
+        Ok(Self { messages, state, dropped, sender, finishing, greet, drive })
     }
 
     /// Waits for the next message. Returns `None` if the subscriber has ended, which happens only
@@ -130,6 +161,12 @@ impl Subscriber {
         // Messages that were not received are dropped, and therefore not acknowledged.
         while self.messages.try_recv().is_ok() {}
         let _ = timeout(FINISH, &mut self.drive).await;
+    }
+
+    /// Returns a publisher that uses the same connection.
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
+        Publisher { sender: self.sender.clone(), state: self.state() }
     }
 
     /// Returns the state of the connection, as a channel that reports changes.

@@ -267,6 +267,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         }
         let mapping = mapping(source, file)?;
         let from = source.from(&config, &mut receivers).map_err(in_source)?;
+        let from = source.from(&config, &folder).map_err(in_source)?;
         let key_path = config.key_path(source, &folder);
         let opening = Opening {
             name: source.device.clone(),
@@ -310,6 +311,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             lines.iter().map(|(device, columns)| format!("{device}: {}", columns.join(", ")));
         let end = "the configuration is valid; without --check the hub would run now".to_owned();
         return report_lines(texts.chain([end]).collect::<Vec<String>>(), || {
+        return report_lines(texts.chain([end]), || {
             json!({
                 "group": roster.group_name(),
                 "link": config.link.url,

@@ -2,6 +2,7 @@
 //! it, so a line is lost if the hub is killed before it is recorded.
 
 use std::io::{self, BufRead, BufReader, Read as _};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ const TICK: Duration = Duration::from_millis(100);
 pub struct Program {
     /// The program and its arguments.
     pub command: Vec<String>,
+    /// The folder in which it runs.
+    pub folder: PathBuf,
     /// How often to run a program that ends after it has printed its readings. Without it, the
     /// program is expected to run for ever.
     pub every: Option<Duration>,
@@ -117,7 +120,11 @@ fn once(
 ) -> io::Result<bool> {
     let Some((path, arguments)) = program.command.split_first() else { return Ok(false) };
     let mut command = Command::new(path);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+        .args(arguments)
+        .current_dir(&program.folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
     let output = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_over {

@@ -222,6 +222,7 @@ impl Source {
         hub: &Hub,
         receivers: &mut BTreeMap<String, Vec<Lines>>,
     ) -> Result<From, (&'static str, Failure)> {
+    pub(crate) fn from(&self, hub: &Hub, folder: &Path) -> Result<From, (&'static str, Failure)> {
         let wrong = |key, what: &str| Err((key, Failure::usage(what)));
         let given = [
             ("mqtt", self.mqtt.is_some()),
@@ -293,7 +294,8 @@ impl Source {
         }
         match &self.command {
             Some(command) if !command.is_empty() => {
-                Ok(From::Command(Program { command: command.clone(), every: self.every }))
+                let (command, folder) = (command.clone(), folder.to_owned());
+                Ok(From::Command(Program { command, folder, every: self.every }))
             }
             _ => {
                 wrong("command", "write the program and its arguments: [\"program\", \"argument\"]")

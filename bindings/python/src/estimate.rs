@@ -275,6 +275,12 @@ impl Estimates {
         self.sample.sampled()
     }
 
+    /// The number of readings in the sample whose value is null. Means, sums and quantiles do not use them.
+    #[getter]
+    fn nulls(&self) -> u64 {
+        self.sample.nulls()
+    }
+
     /// The number of all readings in the range, as the devices' signed seals state it.
     #[getter]
     fn population(&self) -> u64 {

@@ -218,3 +218,37 @@ def test_a_sample_of_a_star_raises(client: moteseal.Client) -> None:
     with pytest.raises(moteseal.UsageError) as caught:
         client.get("dev1", sample=10)
     assert caught.value.kind == "usage" and caught.value.name == "SchemeMismatch" and isinstance(caught.value, ValueError)
+
+
+def test_nulls_and_typed_values_are_those_of_python(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    table = tmp_path / "typed.csv"
+    table.write_text(
+        "ts,temperature,door,mode,note,seen,place\n"
+        '2026-01-01T00:00:00Z,21.5,true,on,"a, b",2026-01-01T00:00:00.25Z,"59.33,18.07"\n'
+        "2026-01-01T00:01:00Z,,,,,,\n"
+    )
+    specs = [
+        "temperature:Cel:i16/100?",
+        "door::bool?",
+        "mode::enum(off,on)?",
+        "note::text20?",
+        "seen::timestamp?",
+        "place::point?#9",
+    ]
+    columns = [part for spec in specs for part in ("--column", spec)]
+    keys: list[str | Path] = ["--device", "dev1", "--key", home.folder / "dev1.key.pem"]
+    run("seal", table, "--time", "ts", *columns, *keys, *home.trust_options, "--out", home.bundles)
+    with home.cloud() as url:
+        client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False)
+        answer = client.get("dev1", since="2026-01-01")
+        mean = client.estimate("temperature", devices="dev1", since="2026-01-01")
+        assert (mean.mean().value, mean.sampled, mean.nulls) == (21.5, 2, 1)
+    found = pyarrow.table(answer)
+    assert found.schema.field("place").metadata[b"id"] == b"9"
+    first, second = (list(row.values())[5:] for row in found.to_pylist())
+    seen = datetime(2026, 1, 1, 0, 0, 0, 250_000, tzinfo=timezone.utc)
+    assert first == [21.5, True, "on", "a, b", seen, {"lat": 59.33, "lon": 18.07}]
+    assert second == [None] * 6
+    frame = polars.DataFrame(answer)
+    assert frame["door"].to_list() == [True, None] and frame["mode"].to_list() == ["on", None]

@@ -1,6 +1,8 @@
 //! `moteseal estimate`: estimates a statistic of all readings from a verified sample, with 95 %
 //! intervals.
 
+use std::fmt::Write as _;
+
 use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_api::Query;
 use moteseal_client::estimate::{
@@ -167,6 +169,8 @@ struct Estimates {
     /// The device's name; `None` for the group.
     device: Option<String>,
     sampled: u64,
+    /// The number of sampled readings without a value.
+    nulls: u64,
     population: u64,
     lines: Vec<Line>,
 }
@@ -246,11 +250,12 @@ impl Arguments {
         };
         let of = |device: Option<String>, sample: Option<&Sample>| -> Result<Estimates, Failure> {
             let Some(sample) = sample else {
-                return Ok(Estimates { device, sampled: 0, population: 0, lines: Vec::new() });
+                let lines = Vec::new();
+                return Ok(Estimates { device, sampled: 0, nulls: 0, population: 0, lines });
             };
             let lines = self.lines(sample, &edges, seed)?;
             let (sampled, population) = (sample.sampled(), sample.population());
-            Ok(Estimates { device, sampled, population, lines })
+            Ok(Estimates { device, sampled, nulls: sample.nulls(), population, lines })
         };
         let group = report.devices.iter().any(|device| device.seals > 0).then(|| sample.group());
         let mut estimates = vec![of(None, group)?];
@@ -263,6 +268,7 @@ impl Arguments {
             estimates.extend(unsampled.map(|device| Estimates {
                 device: Some(device.name.clone()),
                 sampled: 0,
+                nulls: 0,
                 population: device.events,
                 lines: Vec::new(),
             }));
@@ -337,6 +343,7 @@ impl Arguments {
             json!({
                 "device": of.device,
                 "sampled": of.sampled,
+                "nulls": of.nulls,
                 "population": of.population,
                 "standing": if of.is_sampled(self.what) { "Sampled" } else { "NoSample" },
                 "estimates": of.lines.iter().map(line).collect::<Vec<_>>(),
@@ -384,11 +391,14 @@ impl Estimates {
                 Of::Quantile(q) => format!("quantile {q}"),
                 Of::Bin(low, high) => format!("{low:.4} to {high:.4}"),
             };
-            let from = format!(
+            let mut from = format!(
                 "from {} of {} readings",
                 thousands(self.sampled),
                 thousands(self.population)
             );
+            if self.nulls > 0 {
+                let _ = write!(from, ", of which {} are null", thousands(self.nulls));
+            }
             let Some(found) = line.found else {
                 out.line(format_args!(
                     "{name:<12} {} {of}  too few for an estimate, {from}",

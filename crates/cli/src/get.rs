@@ -207,8 +207,12 @@ impl Arguments {
             ));
             return None;
         };
+        let nulls = match mean.nulls() {
+            0 => String::new(),
+            nulls => format!(", of which {} are null", thousands(nulls)),
+        };
         diagnostic(format_args!(
-            "{field}: mean {:.4} \u{b1} {:.4} (95 %), from {} of {} readings",
+            "{field}: mean {:.4} \u{b1} {:.4} (95 %), from {} of {} readings{nulls}",
             estimate.value,
             estimate.half_width,
             thousands(estimate.sampled),
@@ -219,6 +223,7 @@ impl Arguments {
             "mean": estimate.value,
             "half_width_95": estimate.half_width,
             "sampled": estimate.sampled,
+            "nulls": mean.nulls(),
             "population": estimate.population,
         }))
     }

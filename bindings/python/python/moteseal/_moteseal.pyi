@@ -292,6 +292,10 @@ class Estimates:
     def sampled(self) -> int:
         """The number of readings in the sample."""
     @property
+    def nulls(self) -> int:
+        """The number of readings in the sample whose value is null. Means, sums and quantiles do not
+        use them."""
+    @property
     def population(self) -> int:
         """The number of all readings in the range, as the devices' signed seals state it."""
     @property

@@ -77,19 +77,16 @@ pub fn bootstrap(
     if values.sampled().saturating_mul(replicates.into()) > MAX_DRAWS {
         return Err(TooManyDraws);
     }
-    let blind = |(population, sampled): (u64, &[f64])| {
-        sampled.len() < 2 && (sampled.len() as u64) < population
-    };
+    let blind = |(population, sampled): (u64, u64)| sampled < 2 && sampled < population;
     if values.strata().any(blind) {
         return Ok(None);
     }
-    let Some(mut weighted) = values.sorted() else { return Ok(None) };
+    let Some((mut weighted, count)) = values.sorted_with_nulls() else { return Ok(None) };
     let population = values.population() as f64;
-    let value = evaluate(statistic, &weighted, population);
+    let value = evaluate(statistic, &weighted, count, population);
     let plain: Vec<f64> = weighted.iter().map(|found| found.weight).collect();
-    // The positions of each stratum's values in `weighted`, which is sorted by value.
-    let mut members: Vec<Vec<u32>> =
-        values.strata().map(|(_, sampled)| Vec::with_capacity(sampled.len())).collect();
+    // The positions of each stratum's events in `weighted`.
+    let mut members: Vec<Vec<u32>> = values.strata().map(|_| Vec::new()).collect();
     for (place, found) in (0..).zip(&weighted) {
         if let Some(members) = members.get_mut(found.stratum as usize) {
             members.push(place);
@@ -102,7 +99,7 @@ pub fn bootstrap(
             for (members, population) in members.iter().zip(&populations) {
                 redraw(&mut weighted, &plain, members, *population, &mut random);
             }
-            evaluate(statistic, &weighted, population)
+            evaluate(statistic, &weighted, count, population)
         })
         .collect();
     estimates.sort_by(f64::total_cmp);
@@ -159,14 +156,17 @@ fn below(bound: u64, random: &mut ChaCha12Rng) -> usize {
     }
 }
 
-fn evaluate(statistic: &Statistic, weighted: &[Weighted], population: f64) -> f64 {
+/// Evaluates a statistic. The first `count` entries have a value.
+fn evaluate(statistic: &Statistic, weighted: &[Weighted], count: usize, population: f64) -> f64 {
+    let (values, nulls) = weighted.split_at(count.min(weighted.len()));
     let total = |of: &dyn Fn(f64) -> f64| {
-        weighted.iter().map(|found| found.weight * of(found.value)).sum::<f64>()
+        values.iter().map(|found| found.weight * of(found.value)).sum::<f64>()
     };
+    let with_values = || if nulls.is_empty() { population } else { total(&|_| 1.0) };
     match statistic {
-        Statistic::Mean => total(&|value| value) / population,
+        Statistic::Mean => total(&|value| value) / with_values(),
         Statistic::Sum => total(&|value| value),
-        Statistic::Quantile(q) => weighted_quantile(weighted, q * population).unwrap_or(f64::NAN),
+        Statistic::Quantile(q) => weighted_quantile(values, q * with_values()).unwrap_or(f64::NAN),
         Statistic::Share(condition) => {
             total(&|value| f64::from(u8::from(condition.holds(value)))) / population
         }

@@ -98,6 +98,12 @@ impl Sample {
         self.estimator.sampled()
     }
 
+    /// Returns the number of sampled events without a value.
+    #[must_use]
+    pub const fn nulls(&self) -> u64 {
+        self.estimator.nulls()
+    }
+
     /// Returns the number of readings that the seals count.
     #[must_use]
     pub const fn population(&self) -> u64 {

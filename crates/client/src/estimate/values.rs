@@ -26,11 +26,42 @@ pub struct Values {
     most: usize,
 }
 
-/// A stratum: the number of its events, and the end of its values in `Values::values`.
+/// A stratum: the number of its events, the number of sampled events without a value, and the end of
+/// its values in `Values::values`.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     population: u64,
+    nulls: u64,
     end: usize,
+}
+
+impl Part {
+    /// Returns the numbers of events and of sampled events.
+    const fn of_all(self, values: &[f64]) -> (u64, u64) {
+        (self.population, self.sampled(values))
+    }
+
+    /// Returns the numbers of events and of sampled events that have a value.
+    const fn of_values(self, values: &[f64]) -> (u64, u64) {
+        (self.with_values(values), values.len() as u64)
+    }
+
+    /// Returns the number of sampled events, of which `values` have a value.
+    const fn sampled(self, values: &[f64]) -> u64 {
+        values.len() as u64 + self.nulls
+    }
+
+    /// Returns the number of events that have a value. It is an estimate if the sample has nulls.
+    #[allow(clippy::cast_possible_truncation)]
+    const fn with_values(self, values: &[f64]) -> u64 {
+        if self.nulls == 0 {
+            return self.population;
+        }
+        let (population, sampled) = (self.population as u128, self.sampled(values) as u128);
+        let product = population * values.len() as u128 + sampled / 2;
+        // At most `population`, because there are at most as many values as sampled events.
+        (product / sampled) as u64
+    }
 }
 
 /// One bin of a histogram: the values from `low` up to, but not including, `high`. The last bin
@@ -68,8 +99,8 @@ impl Values {
 
     /// Returns the number of events in the sample.
     #[must_use]
-    pub const fn sampled(&self) -> u64 {
-        self.values.len() as u64
+    pub fn sampled(&self) -> u64 {
+        self.parts().map(|(part, values)| part.sampled(values)).sum()
     }
 
     /// Returns the number of events that the seals count.
@@ -95,7 +126,8 @@ impl Values {
 
     #[allow(clippy::cast_precision_loss)]
     fn quantile_of(&self, sorted: &[Weighted], q: f64) -> Option<Interval> {
-        let (sampled, population) = (self.sampled(), self.population());
+        // Only events with a value count.
+        let (sampled, population) = (self.values.len() as u64, self.with_values());
         let at = |rank: u64| {
             sorted.get(usize::try_from(rank.checked_sub(1)?).ok()?).map(|found| found.value)
         };
@@ -106,10 +138,16 @@ impl Values {
         } else if sampled == population {
             (Some(value), Some(value))
         } else {
-            let (low, high) = share_bounds(q, self.effective_size(q, |found| found <= value));
+            let (low, high) =
+                share_bounds(q, self.effective_size(q, Part::of_values, |found| found <= value));
             self.between(sorted, low, high)
         };
-        Some(Interval { value, low, high, sampled, population })
+        Some(Interval { value, low, high, sampled: self.sampled(), population: self.population() })
+    }
+
+    /// Returns the number of events that have a value. It is an estimate if the sample has nulls.
+    fn with_values(&self) -> u64 {
+        self.parts().map(|(part, values)| part.with_values(values)).sum()
     }
 
     /// Returns the bounds of a quantile whose share of the population is between `low` and `high`.
@@ -118,7 +156,7 @@ impl Values {
     /// share `high` of all events is before it.
     #[allow(clippy::cast_precision_loss)]
     fn between(&self, sorted: &[Weighted], low: f64, high: f64) -> (Option<f64>, Option<f64>) {
-        let population = self.population() as f64;
+        let population = self.with_values() as f64;
         let (mut below, mut bounds) = (0.0, (None, None));
         for found in sorted {
             if below >= high * population {
@@ -134,32 +172,35 @@ impl Values {
     }
 
     /// Returns the effective sample size: the number of independent draws that would estimate the
-    /// share with the same variance. It is at most the effective size by Kish's formula.
+    /// share with the same variance. It is at most the effective size by Kish's formula. `of` returns
+    /// the numbers of events and of sampled events of a stratum.
     #[allow(clippy::cast_precision_loss)]
-    fn effective_size(&self, share: f64, holds: impl Fn(f64) -> bool) -> f64 {
-        let mut variance = 0.0;
+    fn effective_size(
+        &self,
+        share: f64,
+        of: fn(Part, &[f64]) -> (u64, u64),
+        holds: impl Fn(f64) -> bool,
+    ) -> f64 {
+        let (mut variance, mut total, mut squares) = (0.0, 0.0, 0.0);
         for (part, values) in self.parts() {
-            let (n, population) = (values.len() as f64, part.population as f64);
+            let (population, sampled) = of(part, values);
+            let (population, n) = (population as f64, sampled as f64);
+            total += population;
+            if sampled > 0 {
+                squares += population.powi(2) / n;
+            }
             let hits = values.iter().filter(|value| holds(**value)).count() as f64 / n;
-            if values.len() > 1 {
+            if sampled > 1 {
                 variance += population * (population - n) * hits * (1.0 - hits) / (n - 1.0);
             }
         }
-        variance /= (self.population() as f64).powi(2);
-        self.kish_size().min(if variance > 0.0 {
+        variance /= total.powi(2);
+        let by_weights = total.powi(2) / squares;
+        by_weights.min(if variance > 0.0 {
             share * (1.0 - share) / variance
         } else {
             f64::INFINITY
         })
-    }
-
-    /// Returns the effective sample size under unequal weights, by Kish's formula.
-    #[allow(clippy::cast_precision_loss)]
-    fn kish_size(&self) -> f64 {
-        let squares =
-            |(part, values): (Part, &[f64])| (part.population as f64).powi(2) / values.len() as f64;
-        (self.population() as f64).powi(2)
-            / self.parts().filter(|(_, values)| !values.is_empty()).map(squares).sum::<f64>()
     }
 
     /// Estimates the number of events in each bin between two consecutive edges, which must be
@@ -206,7 +247,7 @@ impl Values {
             if values.is_empty() {
                 0.0
             } else {
-                hits * part.population as f64 / values.len() as f64
+                hits * part.population as f64 / part.sampled(values) as f64
             }
         };
         let value: f64 = self.parts().map(of).sum();
@@ -214,7 +255,7 @@ impl Values {
         let (low, high) = if sampled == population {
             (value / total, value / total)
         } else {
-            share_bounds(value / total, self.effective_size(value / total, &holds))
+            share_bounds(value / total, self.effective_size(value / total, Part::of_all, &holds))
         };
         Some(Interval {
             value,
@@ -225,9 +266,9 @@ impl Values {
         })
     }
 
-    /// Returns the population and the sampled values of each stratum.
-    pub(super) fn strata(&self) -> impl Iterator<Item = (u64, &[f64])> {
-        self.parts().map(|(part, values)| (part.population, values))
+    /// Returns the numbers of events and of sampled events of each stratum.
+    pub(super) fn strata(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.parts().map(|(part, values)| part.of_all(values))
     }
 
     fn parts(&self) -> impl Iterator<Item = (Part, &[f64])> {
@@ -243,7 +284,7 @@ impl Values {
     /// events.
     fn is_complete(&self) -> bool {
         !self.values.is_empty()
-            && self.parts().all(|(part, values)| part.population == 0 || !values.is_empty())
+            && self.strata().all(|(population, sampled)| population == 0 || sampled > 0)
     }
 
     /// Returns the values in ascending order with their weights, or `None` if a stratum has events
@@ -253,11 +294,33 @@ impl Values {
         self.is_complete().then_some(())?;
         let mut all = Vec::with_capacity(self.values.len());
         for (stratum, (part, values)) in (0..).zip(self.parts()) {
-            let weight = part.population as f64 / values.len() as f64;
+            let weight = part.with_values(values) as f64 / values.len() as f64;
             all.extend(values.iter().map(|&value| Weighted { value, stratum, weight }));
         }
         all.sort_by(|one, other| one.value.total_cmp(&other.value));
         Some(all)
+    }
+
+    /// Returns the [`sorted`](Self::sorted) values, followed by an entry for each sampled event
+    /// without a value. The weights are those of all events. Also returns the number of the values.
+    #[allow(clippy::cast_precision_loss)]
+    pub(super) fn sorted_with_nulls(&self) -> Option<(Vec<Weighted>, usize)> {
+        let mut all = self.sorted()?;
+        let count = all.len();
+        if self.strata.iter().any(|part| part.nulls > 0) {
+            let weights: Vec<f64> = self
+                .strata()
+                .map(|(population, sampled)| population as f64 / sampled as f64)
+                .collect();
+            for found in &mut all {
+                found.weight = weights.get(found.stratum as usize).copied().unwrap_or(0.0);
+            }
+            for ((stratum, part), weight) in (0..).zip(&self.strata).zip(weights) {
+                let null = Weighted { value: f64::NAN, stratum, weight };
+                all.extend((0..part.nulls).map(|_| null));
+            }
+        }
+        Some((all, count))
     }
 }
 
@@ -287,18 +350,22 @@ impl Sink for Values {
         let stratum = stratum_of(rows);
         if self.at != Some(stratum) {
             self.at = Some(stratum);
-            self.strata.push(Part { population: 0, end: self.values.len() });
+            self.strata.push(Part { population: 0, nulls: 0, end: self.values.len() });
         }
-        if self.values.len().saturating_add(rows.len() as usize) > self.most {
+        if self.sampled().saturating_add(rows.len().into()) > self.most as u64 {
             return Err(OutputError::unfit(format_args!(
                 "TooManyEvents: there are more than {} sampled readings, and all of them must be \
                  held in memory; request a lower rate, or fewer epochs",
                 self.most
             )));
         }
-        let values = &mut self.values;
-        self.field.each(rows, |value| values.push(value))?;
+        let (values, mut nulls) = (&mut self.values, 0);
+        self.field.each(rows, |value| match value {
+            Some(value) => values.push(value),
+            None => nulls += 1,
+        })?;
         if let Some(part) = self.strata.last_mut() {
+            part.nulls += nulls;
             part.population += rows.statement().counters.total();
             part.end = self.values.len();
         }
@@ -316,7 +383,7 @@ pub(super) mod tests {
         let mut all = Values::new("x");
         for (population, values) in strata {
             all.values.extend_from_slice(values);
-            all.strata.push(Part { population: *population, end: all.values.len() });
+            all.strata.push(Part { population: *population, nulls: 0, end: all.values.len() });
         }
         all
     }
@@ -387,6 +454,25 @@ pub(super) mod tests {
                 && (bins[1].events.value - 1000.0).abs() < 1e-6,
             "{bins:?}"
         );
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_events_with_a_value_and_bins_do_not_count_nulls() {
+        let mut all = values(&[(8, &[1.0, 2.0, 3.0, 4.0])]);
+        all.strata[0].nulls = 4;
+        let median = all.quantile(0.5).unwrap();
+        assert_eq!((median.value, median.low, median.high), (2.0, Some(2.0), Some(2.0)));
+        assert_eq!((median.sampled, median.population), (8, 8));
+        let bins = all.histogram(&[0.0, 2.5, 5.0]).unwrap();
+        assert!(bins.iter().all(|bin| bin.events.value == 2.0), "{bins:?}");
+        // The second of two strata has only nulls.
+        let mut all = values(&[(1000, &[1.0, 2.0]), (500, &[])]);
+        (all.strata[0].nulls, all.strata[1].nulls) = (2, 5);
+        assert_eq!(all.with_values(), 500);
+        let median = all.quantile(0.5).unwrap();
+        assert_eq!((median.value, median.sampled, median.population), (1.0, 9, 1500));
+        let bins = all.histogram(&[0.0, 1.5, 5.0]).unwrap();
+        assert!(bins.iter().all(|bin| (bin.events.value - 250.0).abs() < 1e-9), "{bins:?}");
     }
 
     #[test]

@@ -96,6 +96,7 @@ class Parser {
     if (field === undefined) fail("UnknownColumn");
     if (field.type === 8 || field.type === 9) fail("NotExact");
     if (field.type >= 10) fail("NotNumeric");
+    if (field.nullable) fail("NotExact");
     let place = columns.findIndex((c) => c.name === field.name);
     if (place < 0) {
       place = columns.length;

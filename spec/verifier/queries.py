@@ -200,6 +200,8 @@ class QueryText:
             raise Refused("UnknownColumn")
         if field.kind >= 8:
             raise Refused("NotExact" if TYPES[field.kind] in ("f32", "f64") else "NotNumeric")
+        if field.nullable:
+            raise Refused("NotExact")
         if field not in self.columns:
             self.columns.append(field)
         if len(self.columns) > 8:

@@ -8,7 +8,7 @@ use moteseal_core::error::Named;
 use crate::query::{
     BINS, MAX_COLUMNS, MAX_DEPTH, MAX_GROUPS, MAX_ITEMS, MAX_STEPS, MAX_TEXT, Name,
 };
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{FieldType, Schema};
 
 /// The first mistake in the text of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,10 @@ pub enum Mistake<'a> {
     FloatColumn(&'a str),
     /// The column contains times, which are not measurements.
     TimeColumn(&'a str),
+    /// The column's type has no numbers, so no sums.
+    NotNumericColumn(&'a str, FieldType),
+    /// The values of the column may be null. Every reading of a sum must have a value.
+    NullableColumn(&'a str),
     /// The stream's records are opaque, so it has no columns.
     NoColumns,
     /// A column is compared with a text. Columns can only be compared with numbers.
@@ -106,8 +110,13 @@ impl<'a> QueryError<'a> {
             Mistake::Unterminated => "Unterminated",
             Mistake::UnknownAggregate(_) => "UnknownAggregate",
             Mistake::UnknownColumn { .. } => "UnknownColumn",
-            Mistake::FloatColumn(_) | Mistake::InexactGroups(_) => "NotExact",
-            Mistake::TimeColumn(_) | Mistake::NoColumns | Mistake::TextLiteral => "NotNumeric",
+            Mistake::FloatColumn(_) | Mistake::NullableColumn(_) | Mistake::InexactGroups(_) => {
+                "NotExact"
+            }
+            Mistake::TimeColumn(_)
+            | Mistake::NotNumericColumn(..)
+            | Mistake::NoColumns
+            | Mistake::TextLiteral => "NotNumeric",
             Mistake::NumberOutOfRange(_) => "NumberOutOfRange",
             Mistake::DurationMissing => "DurationMissing",
             Mistake::DurationOutOfRange => "DurationOutOfRange",
@@ -152,7 +161,7 @@ impl fmt::Display for QueryError<'_> {
             }
             Mistake::UnknownColumn { name, schema } => {
                 write!(f, "there is no column {}; ", Shown(name))?;
-                let mut columns = schema.fields().filter(|field| field.kind.is_integer());
+                let mut columns = schema.fields().filter(|field| field.kind.is_integer() && !field.nullable);
                 match columns.next() {
                     Some(first) => write!(f, "the columns are {}", Name(first.name))?,
                     None => f.write_str("no column can be summed")?,
@@ -163,6 +172,12 @@ impl fmt::Display for QueryError<'_> {
                 write!(f, "{} holds floats, whose sums are not exact; seal it as a scaled integer, such as i16/100", Shown(name))
             }
             Mistake::TimeColumn(name) => write!(f, "{} is the time of a reading; use a column of measurements", Shown(name)),
+            Mistake::NotNumericColumn(name, kind) => {
+                write!(f, "{} is of type {kind}, which has no sums; use a column of integers", Shown(name))
+            }
+            Mistake::NullableColumn(name) => {
+                write!(f, "{} may be null, and private sums need a value in every reading; seal it in a column that is not nullable", Shown(name))
+            }
             Mistake::NoColumns => {
                 f.write_str("the stream has no columns: its records are opaque; seal it with a schema, or use COUNT(*)")
             }

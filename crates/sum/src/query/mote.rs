@@ -17,7 +17,7 @@ use moteseal_core::schema::{Field, FieldType, Schema};
 pub enum BindError<'a> {
     /// The schema has no column with this name.
     UnknownColumn(&'a str),
-    /// The column holds floats or times.
+    /// The column is not of an integer type, or it is nullable.
     NotExact(&'a str),
     /// The column's divisor differs from the divisor in the plan.
     DivisorMismatch(&'a str),
@@ -48,7 +48,7 @@ impl fmt::Display for BindError<'_> {
                 write!(f, "the query asks for {}, which these records do not have", Name(name))
             }
             Self::NotExact(name) => {
-                write!(f, "{} is not a scaled integer in these records", Name(name))
+                write!(f, "{} is not a scaled integer without nulls in these records", Name(name))
             }
             Self::DivisorMismatch(name) => {
                 write!(

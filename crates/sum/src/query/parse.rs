@@ -403,6 +403,12 @@ impl<'a> Parser<'a> {
                 return Err(self.mistake(Mistake::FloatColumn(token.text)));
             }
             FieldType::Time => return Err(self.mistake(Mistake::TimeColumn(token.text))),
+            kind if !kind.is_integer() => {
+                return Err(self.mistake(Mistake::NotNumericColumn(token.text, kind)));
+            }
+            _ if field.nullable => {
+                return Err(self.mistake(Mistake::NullableColumn(token.text)));
+            }
             _ => {}
         }
         let index = match self.plan.columns.iter().position(|column| column.name == field.name) {

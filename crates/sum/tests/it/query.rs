@@ -425,8 +425,12 @@ fn a_mote_binds_a_plan_only_to_columns_of_the_same_scale() {
         "DivisorMismatch: temperature has a different divisor in these records than in the query"
     );
     assert_eq!(
+        bind(&["temperature:Cel:i16/100?", "humidity:%RH:u16/100"]).unwrap_err(),
+        "NotExact: temperature is not a scaled integer without nulls in these records"
+    );
+    assert_eq!(
         bind(&["temperature:Cel:f32", "humidity:%RH:u16/100"]).unwrap_err(),
-        "NotExact: temperature is not a scaled integer in these records"
+        "NotExact: temperature is not a scaled integer without nulls in these records"
     );
 }
 

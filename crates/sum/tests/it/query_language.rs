@@ -21,6 +21,8 @@ fn weather() -> Vec<u8> {
         "room temp:Cel:i8",
         "n::u64",
         "from::u8",
+        "dew point:Cel:i16/100?",
+        "open::bool",
     ];
     encode(&columns.map(|column| Field::parse(column).unwrap()))
 }
@@ -153,6 +155,14 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "SELECT AVG(at) FROM sensors EPOCH DURATION 5s",
         "NotNumeric: column 12: at is the time of a reading; use a column of measurements",
+    ),
+    (
+        "SELECT AVG(\"dew point\") FROM sensors EPOCH DURATION 5s",
+        "NotExact: column 12: \"dew point\" may be null, and private sums need a value in every reading; seal it in a column that is not nullable",
+    ),
+    (
+        "SELECT COUNT(*) FROM sensors WHERE open = 1 EPOCH DURATION 5s",
+        "NotNumeric: column 36: open is of type bool, which has no sums; use a column of integers",
     ),
     (
         "SELECT AVG(temperature), COUNT(*), avg(temperature) FROM sensors EPOCH DURATION 5s",

@@ -181,6 +181,16 @@ fn texts() -> File {
     ] {
         file.invalid(what, op, input(&query), error);
     }
+    for (what, column, error) in [
+        ("a nullable column", "a::u8?", "NotExact"),
+        ("a column of booleans", "a::bool", "NotNumeric"),
+        ("a nullable column of points", "a::point?", "NotNumeric"),
+        ("a column of texts", "a::text9", "NotNumeric"),
+    ] {
+        let text = "SELECT SUM(a) FROM sensors EPOCH DURATION 30s";
+        let input = json!({ "schema": hex::encode(schema(&[column])), "text": text });
+        file.invalid(what, op, input, error);
+    }
     let opaque = json!({ "schema": hex::encode(schema(&[])), "text": "SELECT SUM(order) FROM sensors EPOCH DURATION 30s" });
     file.invalid("a column of an opaque stream", op, opaque, "NotNumeric");
     let opaque = json!({ "schema": hex::encode(schema(&[])), "text": one("EPOCH DURATION 30s") });
@@ -497,6 +507,8 @@ fn contributions() -> File {
         ("no such column", &squares, &columns[1..], None, "UnknownColumn"),
         ("a column of floats", &squares, &["temperature:Cel:f32"][..], None, "NotExact"),
         ("a column of times", &squares, &["temperature::time"][..], None, "NotExact"),
+        ("a nullable column", &squares, &["temperature:Cel:i16/100?"][..], None, "NotExact"),
+        ("a column of timestamps", &squares, &["temperature::timestamp"][..], None, "NotExact"),
         ("another divisor", &squares, &["temperature:Cel:i16/10"][..], None, "DivisorMismatch"),
         (
             "a column that is not summed has another divisor",

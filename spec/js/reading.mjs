@@ -10,14 +10,15 @@ const SENML_JSON = 110;
 const SENML_CBOR = 112;
 const COSE_SIGN1 = 18;
 const MAX_REPRESENTATION = 131072;
-const MAX_VALUES = 64;
+const MAX_VALUES = 128;
 const MAX_NUMBER = 400;
 const LEAST_SECONDS = 1n << 28n;
 const BEFORE = Buffer.from(',"signature":"');
 const NUMBER = /^-?(0|[1-9][0-9]*)(\.[0-9]+)?$/;
 const NAME = /^-?[A-Za-z0-9][-:./_A-Za-z0-9]*$/;
 const PLAIN = /^[!#-[\]-~]*$/;
-const MEMBER = /"([!#-[\]-~]*)":(?:"([!#-[\]-~]*)"|([-.0-9]+))/y;
+const CONTROL = /\p{Cc}/u;
+const MEMBER = /"([!#-[\]-~]*)":(?:"((?:[^"\\]|\\["\\])*)"|(true|false)|([-.0-9]+))/y;
 const SECONDARY = new Set(
   "ms min h MHz kW kVA kvar Ah Wh kWh varh kvarh kVAh Wh/km KiB GB Mbit/s B/s MB/s mV mA dBm ug/m3 mm/h m/h ppm /100 /1000 hPa mm cm km km/h".split(" "),
 );
@@ -101,7 +102,8 @@ function decodeNumber(node) {
 
 const baseName = (device) => `urn:moteseal:device:${device.toString("hex")}:`;
 const isSecondary = ({ unit }) => SECONDARY.has(unit);
-const written = ({ label, value }) => (label === "v" ? value : `"${value}"`);
+/** Rule 11. Numbers and booleans are kept as their texts. */
+const written = ({ label, value }) => (label === "v" || label === "vb" ? value : `"${value.replace(/["\\]/g, "\\$&")}"`);
 
 function writeObject(time, values) {
   const members = time === null ? [] : [`"_time":${seconds(time)}`];
@@ -131,6 +133,7 @@ function writeBinary(device, time, values) {
     if (v.unit !== "") entries.push([1, cbor.encodeText(v.unit)]);
     if (v.label === "v") entries.push([2, encodeNumber(v.value)]);
     else if (v.label === "vs") entries.push([3, cbor.encodeText(v.value)]);
+    else if (v.label === "vb") entries.push([4, Buffer.from([v.value === "true" ? 0xf5 : 0xf4])]);
     else entries.push([8, cbor.encodeBytes(fromBase64(v.value))]);
     if (at === 0) {
       if (values.some(isSecondary)) entries.push([-1, cbor.encodeUint(26)]);
@@ -142,7 +145,7 @@ function writeBinary(device, time, values) {
   return cbor.encodeArray(records);
 }
 
-/** Reads the members of the object at `place`. */
+/** Reads the members of the object at `place`, each with a label and a value. */
 function members(text, place) {
   need(text[place] === "{");
   const found = new Map();
@@ -150,7 +153,9 @@ function members(text, place) {
     MEMBER.lastIndex = place + 1;
     const match = MEMBER.exec(text);
     need(match && !found.has(match[1]));
-    found.set(match[1], match[3] === undefined ? { text: match[2] } : { number: number(match[3]) });
+    if (match[2] !== undefined) found.set(match[1], { label: "vs", value: match[2].replace(/\\(.)/gu, "$1") });
+    else if (match[3] !== undefined) found.set(match[1], { label: "vb", value: match[3] });
+    else found.set(match[1], { label: "v", value: number(match[4]) });
     place = MEMBER.lastIndex;
     if (text[place] === ",") continue;
     need(text[place] === "}");
@@ -165,10 +170,9 @@ function readObject(text) {
   const values = [];
   for (const [name, token] of found) {
     if (name === "_time") {
-      need(token.number !== undefined);
-      time = milliseconds(token.number);
-    } else if (token.number !== undefined) values.push({ name, unit: "", label: "v", value: token.number });
-    else values.push({ name, unit: "", label: "vs", value: token.text });
+      need(token.label === "v");
+      time = milliseconds(token.value);
+    } else values.push({ name, unit: "", ...token });
   }
   return { time, values };
 }
@@ -181,16 +185,17 @@ function readText(text) {
   for (;;) {
     const [found, end] = members(text, place);
     if (found.has("bt")) {
-      need(found.get("bt").number !== undefined);
-      time = milliseconds(found.get("bt").number);
+      need(found.get("bt").label === "v");
+      time = milliseconds(found.get("bt").value);
     }
-    const label = ["v", "vs", "vd"].find((known) => found.has(known));
-    const name = found.get("n")?.text;
-    const unit = found.has("u") ? found.get("u").text : "";
-    need(label !== undefined && name !== undefined && unit !== undefined);
-    const value = label === "v" ? found.get(label).number : found.get(label).text;
-    need(value !== undefined && (label !== "vd" || fromBase64(value) !== null));
-    values.push({ name, unit, label, value });
+    const label = ["v", "vb", "vs", "vd"].find((known) => found.has(known));
+    need(label !== undefined);
+    const { label: kind, value } = found.get(label);
+    need(kind === (label === "vd" ? "vs" : label) && (label !== "vd" || fromBase64(value) !== null));
+    const name = found.get("n") ?? malformed();
+    const unit = found.get("u") ?? { label: "vs", value: "" };
+    need(name.label === "vs" && unit.label === "vs");
+    values.push({ name: name.value, unit: unit.value, label, value });
     if (text[end] !== ",") {
       need(text.slice(end) === "]");
       return { time, values };
@@ -215,19 +220,26 @@ function readBinary(bytes) {
     const unit = found.has(1) ? cbor.text(found.get(1)) : "";
     if (found.has(2)) return { name, unit, label: "v", value: decodeNumber(found.get(2)) };
     if (found.has(3)) return { name, unit, label: "vs", value: cbor.text(found.get(3)) };
+    if (found.has(4)) return { name, unit, label: "vb", value: String(cbor.bool(found.get(4))) };
     return { name, unit, label: "vd", value: cbor.bytes(found.get(8) ?? malformed()).toString("base64url") };
   });
   return { time, values };
 }
 
+function utf8(bytes) {
+  const text = bytes.toString("utf8");
+  need(Buffer.from(text, "utf8").equals(bytes));
+  return text;
+}
+
 /** Rules 6 to 14. */
 function read(format, bytes, device) {
-  const text = bytes.toString("latin1");
+  const text = format === SENML_CBOR ? "" : utf8(bytes);
   const { time, values } = format === SENML_CBOR ? readBinary(bytes) : format === JSON_OBJECT ? readObject(text) : readText(text);
   const names = new Set(values.map(({ name }) => name));
   need(values.length >= 1 && values.length <= MAX_VALUES && names.size === values.length);
   for (const { name, unit, label, value } of values) {
-    need(NAME.test(name) && name !== "signature" && PLAIN.test(unit) && (label !== "vs" || PLAIN.test(value)));
+    need(NAME.test(name) && name !== "signature" && PLAIN.test(unit) && (label !== "vs" || !CONTROL.test(value)));
   }
   const write = { [SENML_CBOR]: writeBinary, [SENML_JSON]: writeText, [JSON_OBJECT]: (_, ...rest) => writeObject(...rest) }[format];
   need(write(device, time, values).equals(bytes));

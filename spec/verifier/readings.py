@@ -13,8 +13,9 @@ from .signed import READING, signed
 MULTIPART, JSON, SENML_JSON, SENML_CBOR, COSE_SIGN1 = 62, 50, 110, 112, 18
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", re.ASCII)
 NAME = re.compile(r"-?[A-Za-z0-9][-:./_A-Za-z0-9]*", re.ASCII)
-TEXT = re.compile(r"[!#-\[\]-~]*", re.ASCII)
-MEMBER = re.compile(r'"([!#-\[\]-~]*)":(?:"([!#-\[\]-~]*)"|([-.0-9]+))', re.ASCII)
+PLAIN = re.compile(r"[!#-\[\]-~]*", re.ASCII)
+TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f]*")
+MEMBER = re.compile(r'"([!#-\[\]-~]*)":(?:"((?:[^"\\]|\\["\\])*)"|(true|false)|([-.0-9]+))', re.ASCII)
 SIGNATURE = re.compile(rb'(.*),"signature":"([^"]*)"\}', re.DOTALL)
 SECONDARY = set(
     "ms min h MHz kW kVA kvar Ah Wh kWh varh kvarh kVAh Wh/km KiB GB Mbit/s B/s MB/s mV mA dBm ug/m3 mm/h m/h ppm /100 /1000 hPa mm cm km km/h".split()
@@ -101,7 +102,7 @@ def from_cbor(item):
     return number(f"{sign}{digits[:exponent]}.{digits[exponent:]}")
 
 
-# ---------------------------------------------------------------- representations: [name, unit, label, value], label v, vs or vd
+# ------------------------------------------------------------ representations: [name, unit, label, value], label v, vb, vs or vd
 
 
 def base_name(device):
@@ -112,10 +113,15 @@ def has_secondary(values):
     return any(unit in SECONDARY for _, unit, _, _ in values)
 
 
+def in_json(label, value):
+    """Rule 11: a value as JSON. Numbers and booleans are kept as their texts."""
+    return value if label in ("v", "vb") else '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+
+
 def write_json(ms, values):
     members = [f'"_time":{seconds(ms)}'] if ms is not None else []
     for name, _, label, value in values:
-        members.append(f'"{name}":{value}' if label == "v" else f'"{name}":"{value}"')
+        members.append(f'"{name}":{in_json(label, value)}')
     return "{" + ",".join(members) + "}"
 
 
@@ -127,8 +133,7 @@ def write_senml_json(device, ms, values):
     records = []
     for name, unit, label, value in values:
         unit = [f'"u":"{unit}"'] if unit else []
-        value = value if label == "v" else f'"{value}"'
-        records.append(",".join(start + [f'"n":"{name}"'] + unit + [f'"{label}":{value}']))
+        records.append(",".join(start + [f'"n":"{name}"'] + unit + [f'"{label}":{in_json(label, value)}']))
         start = []
     return "[" + ",".join("{" + record + "}" for record in records) + "]"
 
@@ -145,6 +150,8 @@ def write_senml_cbor(device, ms, values):
             entries.append(b"\x02" + to_cbor(value))
         elif label == "vs":
             entries.append(b"\x03" + cbor2.dumps(value))
+        elif label == "vb":
+            entries.append(b"\x04" + cbor2.dumps(value == "true"))
         else:
             entries.append(b"\x08" + cbor2.dumps(from_base64(value)))
         out += [bytes([0xA0 + len(entries + start)])] + entries + start
@@ -153,13 +160,16 @@ def write_senml_cbor(device, ms, values):
 
 
 def members(text, place):
-    """Reads the members of the object at `place`. Returns them and the place after the object."""
+    """Reads the members of the object at `place`. Returns them, as pairs of label and value, and the place after the object."""
     require(text[place : place + 1] == "{")
     found = {}
     while True:
         match = MEMBER.match(text, place + 1)
         require(match and match[1] not in found)
-        found[match[1]] = (match[2], None) if match[3] is None else (None, number(match[3]))
+        if match[2] is not None:
+            found[match[1]] = ("vs", re.sub(r"\\(.)", r"\1", match[2]))
+        else:
+            found[match[1]] = ("vb", match[3]) if match[3] else ("v", number(match[4]))
         place = match.end()
         if text[place : place + 1] != ",":
             require(text[place : place + 1] == "}")
@@ -170,9 +180,9 @@ def read_json(text, _device):
     found, end = members(text, 0)
     require(end == len(text))
     time = found.pop("_time", None)
-    require(time is None or time[1] is not None)
+    require(time is None or time[0] == "v")
     ms = None if time is None else milliseconds(time[1])
-    values = [(name, "", "v" if value is not None else "vs", value if value is not None else text) for name, (text, value) in found.items()]
+    values = [(name, "", label, value) for name, (label, value) in found.items()]
     return ms, values, write_json(ms, values)
 
 
@@ -182,18 +192,19 @@ def read_senml_json(text, device):
     while True:
         found, place = members(text, place)
         if "bt" in found:
-            require(found["bt"][1] is not None)
+            require(found["bt"][0] == "v")
             ms = milliseconds(found["bt"][1])
-        label = next((label for label in ("v", "vs", "vd") if label in found), None)
-        require(label and "n" in found and found["n"][0] is not None)
-        value = found[label][1] if label == "v" else found[label][0]
-        require(value is not None and (label != "vd" or from_base64(value) is not None))
-        values.append((found["n"][0], found.get("u", ("", None))[0], label, value))
+        label = next((label for label in ("v", "vb", "vs", "vd") if label in found), None)
+        require(label and "n" in found)
+        kind, value = found[label]
+        require(kind == {"vd": "vs"}.get(label, label) and (label != "vd" or from_base64(value) is not None))
+        (kind, name), (of_unit, unit) = found["n"], found.get("u", ("vs", ""))
+        require(kind == of_unit == "vs")
+        values.append((name, unit, label, value))
         if text[place : place + 1] != ",":
             require(text[place:] == "]")
             break
         place += 1
-    require(all(unit is not None for _, unit, _, _ in values))
     return ms, values, write_senml_json(device, ms, values)
 
 
@@ -202,7 +213,7 @@ def read_senml_cbor(data, device):
         records = decode(data)
     except Refused as error:
         raise Malformed from error
-    require(type(records) is list and len(records) <= 64)
+    require(type(records) is list and len(records) <= 128)
     ms, values = None, []
     for record in records:
         require(type(record) is Map)
@@ -216,6 +227,9 @@ def read_senml_cbor(data, device):
         elif 3 in found:
             require(type(found[3]) is str)
             values.append((name, unit, "vs", found[3]))
+        elif 4 in found:
+            require(type(found[4]) is bool)
+            values.append((name, unit, "vb", "true" if found[4] else "false"))
         else:
             require(type(found.get(8)) is bytes)
             values.append((name, unit, "vd", to_base64(found[8])))
@@ -225,9 +239,9 @@ def read_senml_cbor(data, device):
 
 def check(values):
     names = [name for name, _, _, _ in values]
-    require(1 <= len(names) <= 64 and len(set(names)) == len(names))
+    require(1 <= len(names) <= 128 and len(set(names)) == len(names))
     require(all(NAME.fullmatch(name) and name != "signature" for name in names))
-    require(all(TEXT.fullmatch(unit) for _, unit, _, _ in values))
+    require(all(PLAIN.fullmatch(unit) for _, unit, _, _ in values))
     require(all(TEXT.fullmatch(value) for _, _, label, value in values if label == "vs"))
 
 
@@ -237,7 +251,7 @@ def read(format, representation, device):
         ms, values, written = read_senml_cbor(representation, device)
     else:
         try:
-            text = representation.decode("ascii")
+            text = representation.decode()
         except UnicodeDecodeError as error:
             raise Malformed from error
         ms, values, written = (read_json if format == JSON else read_senml_json)(text, device)

@@ -106,6 +106,8 @@ struct Newest {
 enum NotMade {
     #[error("the reading does not fit the columns")]
     Schema,
+    #[error("the value is null")]
+    Null,
     #[error(transparent)]
     Key(#[from] SealRefused),
     #[error(transparent)]
@@ -255,8 +257,9 @@ impl<K: Signer> Sensors<K> {
     ) -> Result<Bytes, NotMade> {
         let schema = Schema::decode(&self.schema).map_err(|_| NotMade::Schema)?;
         let column = column.and_then(|at| self.columns.get(at)).map(|(name, _)| name.as_str());
+        schema.check_record(&sensed.record).map_err(|_| NotMade::Schema)?;
         let pack = Pack::new(self.device, sensed.unix_ms, (&schema, &sensed.record), column)
-            .ok_or(NotMade::Schema)?;
+            .ok_or(NotMade::Null)?;
         Ok(match form {
             Form::Unsigned(format) => pack.encode(format),
             Form::Multipart(format) => {

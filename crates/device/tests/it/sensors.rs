@@ -108,6 +108,38 @@ fn the_representations_are_senml_and_a_flat_json_object() {
 }
 
 #[test]
+fn nulls_are_left_out_and_other_types_have_their_senml_values() {
+    let mut sensors = with_columns(&[
+        "temperature:Cel:i16/100?",
+        "door::bool?",
+        "mode::enum(off,on)",
+        "place::point?",
+        "note::text9",
+    ]);
+    let mut record = vec![0x80, 0, 1, 1];
+    record.extend(593_300_000_i32.to_be_bytes());
+    record.extend((-180_700_000_i32).to_be_bytes());
+    record.extend(*b"\x03a\"b");
+    sensors.take(Instant::now(), Sensed { record: record.into(), ..sensed(0) });
+    let unsigned = get(&mut sensors, SENSORS, &["sig=none"]);
+    let values = concat!(
+        r#""n":"door","vb":true},{"n":"mode","vs":"on"},"#,
+        r#"{"n":"place/lat","u":"lat","v":59.3300000},"#,
+        r#"{"n":"place/lon","u":"lon","v":-18.0700000},{"n":"note","vs":"a\"b"}]"#
+    );
+    let text = str::from_utf8(&unsigned.body).unwrap();
+    assert!(text.ends_with(values), "{text}");
+    for query in [&["sig=cose"][..], &["sig=cose", "ct=112"], &["sig=json"]] {
+        let values = open(&get(&mut sensors, SENSORS, query)).pack.values;
+        let values: Vec<String> = values.iter().map(|value| value.value.to_string()).collect();
+        assert_eq!(values, ["true", "on", "59.3300000", "-18.0700000", "a\"b"], "{query:?}");
+    }
+    let null = get(&mut sensors, "/sensors/temperature", &[]);
+    assert_eq!(null.code, Code::SERVICE_UNAVAILABLE);
+    assert_eq!(null.body, "the value is null");
+}
+
+#[test]
 fn a_reading_without_a_signature_must_be_asked_for() {
     let mut sensors = sensors();
     sensors.take(Instant::now(), sensed(0));

@@ -10,6 +10,7 @@ use moteseal_verify::reading::{MULTIPART, Pack, join, multipart};
 use serde_json::{Value as JsonValue, json};
 
 use super::cose::{EVENT, opened, two_seals};
+use super::schema_2::record;
 use super::{File, Files};
 
 const OP: &str = "reading.open";
@@ -302,6 +303,7 @@ fn representations() -> File {
         let name = format!("bytes without a time in format {}", format.number());
         file.valid(name, OP, response(&ed, format, &opaque.encode(format)));
     }
+    typed(&mut file);
     let bn = format!("urn:moteseal:device:{}:", DeviceId::of(GROUP, "ed"));
     let record = |members: &str| format!("[{{\"bn\":\"{bn}\",{members}}}]");
     for (name, text) in [
@@ -338,7 +340,17 @@ fn representations() -> File {
         ("a text after the pack", format!("{}x", record("\"n\":\"a\",\"v\":1"))),
         ("data with padding", record("\"n\":\"a\",\"vd\":\"AA==\"")),
         ("data with an unused bit", record("\"n\":\"a\",\"vd\":\"AB\"")),
-        ("true", record("\"n\":\"a\",\"vb\":true")),
+        ("a number for a boolean", record("\"n\":\"a\",\"vb\":1")),
+        ("a boolean in another spelling", record("\"n\":\"a\",\"vb\":True")),
+        ("a boolean for a number", record("\"n\":\"a\",\"v\":true")),
+        ("a boolean for a text", record("\"n\":\"a\",\"vs\":true")),
+        ("a text for a boolean", record("\"n\":\"a\",\"vb\":\"true\"")),
+        ("a null", record("\"n\":\"a\",\"v\":null")),
+        ("a line feed in a text", record("\"n\":\"a\",\"vs\":\"\n\"")),
+        ("a control character of two bytes", record("\"n\":\"a\",\"vs\":\"\u{85}\"")),
+        ("an escape that is not needed", record("\"n\":\"a\",\"vs\":\"\\/\"")),
+        ("an escaped line feed", record("\"n\":\"a\",\"vs\":\"\\n\"")),
+        ("a backslash without an escape", record("\"n\":\"a\",\"vs\":\"\\\"")),
         ("no text", "\u{e4}".to_owned()),
     ] {
         file.invalid(name, OP, response(&ed, SenmlJson, text.as_bytes()), "MalformedReading");
@@ -391,4 +403,33 @@ fn representations() -> File {
         [&good[..1], &[0xa3, 0x00, 0x61, 0x61, 0x02, 0xf9, 0x3c, 0x00, 0x21], &good[11..]].concat();
     file.invalid("a float", OP, response(&ed, SenmlCbor, &float), "MalformedReading");
     file
+}
+
+/// Adds readings of the types that only schema version 2 has.
+fn typed(file: &mut File) {
+    let ed = key();
+    let fields = [
+        "temperature:Cel:i16/100?",
+        "door::bool?",
+        "mode::enum(off,\"on\",12)?",
+        "note::text40?",
+        "seen::timestamp?",
+        "place::point?",
+        "at::point",
+        "at/lat::u8",
+    ];
+    let schema = schema(&fields);
+    let note = "a \"b\" \\ \u{e4}\u{1f321} ,\"signature\":\"AA\"}";
+    let full = ["21.3", "true", "12", note, "2026-03-01T07:00:00.25Z", "59.33,-18.07", "0,0", "1"];
+    let nulls = ["", "false", "", "", "", "", "-90,180", "0"];
+    let numbers = ["-0.05", "", "\"on\"", "-7", "1969-12-31T23:59:59Z", "", "0.0000001,0", "255"];
+    for (name, values) in
+        [("every value", full), ("some nulls", nulls), ("texts that are numbers", numbers)]
+    {
+        let pack = pack(&fields, &record(&schema, &values));
+        for format in ReadingFormat::ALL {
+            let name = format!("{name} of the types of version 2 in format {}", format.number());
+            file.valid(name, OP, response(&ed, format, &pack.encode(format)));
+        }
+    }
 }

@@ -48,7 +48,7 @@ pub fn make(files: &mut Files) {
 }
 
 /// Returns the record of a schema with these values.
-fn record(schema: &[u8], values: &[&str]) -> Vec<u8> {
+pub(super) fn record(schema: &[u8], values: &[&str]) -> Vec<u8> {
     let schema = Schema::decode(schema).unwrap();
     let mut record = vec![0; schema.longest_record()];
     for (field, value) in schema.fields().zip(values) {

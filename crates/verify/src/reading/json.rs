@@ -1,20 +1,37 @@
-//! The JSON formats. No text in them needs an escape: names and units have a small set of characters,
-//! and bytes are base64url. The reader thus refuses every escape.
+//! The JSON formats. Names and units have a small set of characters, and bytes are base64url, so they
+//! have no escapes. In the values of texts, `"` and `\` follow a `\`; there is no other escape, because
+//! texts have no control characters.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use moteseal_core::record::DeviceId;
 use moteseal_core::schema::is_secondary_unit;
 
-use super::pack::is_plain;
+use super::pack::{MAX_VALUES, is_plain};
 use super::{Measured, Measurement, Number, Pack};
 
 /// The name of the time in a JSON object. No column has a name that begins with an underscore.
 const TIME: &str = "_time";
 /// The version of a SenML pack with secondary units (RFC 9193).
 pub(super) const SECONDARY_UNITS: u8 = 26;
+
+/// A text as the value of a member.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for character in self.0.chars() {
+            if matches!(character, '"' | '\\') {
+                f.write_str("\\")?;
+            }
+            f.write_char(character)?;
+        }
+        f.write_str("\"")
+    }
+}
 
 /// Returns a flat object of the columns.
 pub(super) fn object(pack: &Pack) -> String {
@@ -23,10 +40,10 @@ pub(super) fn object(pack: &Pack) -> String {
         let _ = write!(out, "\"{TIME}\":{},", Number::seconds(ms));
     }
     for Measurement { name, value, .. } in &pack.values {
-        match value {
-            Measured::Number(number) => drop(write!(out, "\"{name}\":{number},")),
-            value => drop(write!(out, "\"{name}\":\"{value}\",")),
-        }
+        let _ = match value {
+            Measured::Number(_) | Measured::Boolean(_) => write!(out, "\"{name}\":{value},"),
+            value => write!(out, "\"{name}\":{},", Quoted(&value.to_string())),
+        };
     }
     out.pop();
     out.push('}');
@@ -51,7 +68,8 @@ pub(super) fn pack(pack: &Pack) -> String {
         }
         let _ = match value {
             Measured::Number(number) => write!(out, ",\"v\":{number}}}"),
-            Measured::Text(text) => write!(out, ",\"vs\":\"{text}\"}}"),
+            Measured::Text(text) => write!(out, ",\"vs\":{}}}", Quoted(text)),
+            Measured::Boolean(value) => write!(out, ",\"vb\":{value}}}"),
             Measured::Data(_) => write!(out, ",\"vd\":\"{value}\"}}"),
         };
     }
@@ -70,7 +88,8 @@ pub(super) fn read_object(text: &str, device: DeviceId) -> Option<Pack> {
                 continue;
             }
             Token::Number(number) => Measured::Number(number),
-            Token::Text(text) => Measured::Text(text.to_owned()),
+            Token::Boolean(value) => Measured::Boolean(value),
+            Token::Text(text) => Measured::Text(text),
         };
         pack.values.push(Measurement { name: name.to_owned(), unit: String::new(), value });
     }
@@ -83,7 +102,7 @@ pub(super) fn read_pack(text: &str, device: DeviceId) -> Option<Pack> {
     let mut pack = Pack { device, unix_ms: None, values: Vec::new() };
     reader.skip("[")?;
     loop {
-        let (mut name, mut unit, mut value) = (None, "", None);
+        let (mut name, mut unit, mut value) = (None, String::new(), None);
         for (label, token) in reader.members()? {
             match (label, token) {
                 // The caller compares the base name and the version.
@@ -92,15 +111,15 @@ pub(super) fn read_pack(text: &str, device: DeviceId) -> Option<Pack> {
                 ("n", Token::Text(text)) => name = Some(text),
                 ("u", Token::Text(text)) => unit = text,
                 ("v", Token::Number(number)) => value = Some(Measured::Number(number)),
-                ("vs", Token::Text(text)) => value = Some(Measured::Text(text.to_owned())),
+                ("vs", Token::Text(text)) => value = Some(Measured::Text(text)),
+                ("vb", Token::Boolean(is)) => value = Some(Measured::Boolean(is)),
                 ("vd", Token::Text(text)) => {
                     value = Some(Measured::Data(URL_SAFE_NO_PAD.decode(text).ok()?));
                 }
                 _ => return None,
             }
         }
-        let (name, unit) = (name?.to_owned(), unit.to_owned());
-        pack.values.push(Measurement { name, unit, value: value? });
+        pack.values.push(Measurement { name: name?, unit, value: value? });
         if reader.skip(",").is_none() {
             reader.skip("]")?;
             return reader.0.is_empty().then_some(pack);
@@ -109,9 +128,10 @@ pub(super) fn read_pack(text: &str, device: DeviceId) -> Option<Pack> {
 }
 
 /// A value of a member.
-enum Token<'a> {
+enum Token {
     Number(Number),
-    Text(&'a str),
+    Boolean(bool),
+    Text(String),
 }
 
 /// The rest of a text.
@@ -124,16 +144,37 @@ impl<'a> Text<'a> {
     }
 
     /// Reads a text without escapes.
-    fn text(&mut self) -> Option<&'a str> {
+    fn name(&mut self) -> Option<&'a str> {
         self.skip("\"")?;
         let (text, rest) = self.0.split_once('"')?;
         self.0 = rest;
         is_plain(text).then_some(text)
     }
 
-    fn token(&mut self) -> Option<Token<'a>> {
+    /// Reads a text.
+    fn text(&mut self) -> Option<String> {
+        self.skip("\"")?;
+        let mut text = String::new();
+        let mut characters = self.0.chars();
+        loop {
+            match characters.next()? {
+                '"' => break,
+                '\\' => text.push(characters.next().filter(|next| matches!(next, '"' | '\\'))?),
+                character => text.push(character),
+            }
+        }
+        self.0 = characters.as_str();
+        Some(text)
+    }
+
+    fn token(&mut self) -> Option<Token> {
         if self.0.starts_with('"') {
             return self.text().map(Token::Text);
+        }
+        for (text, value) in [("true", true), ("false", false)] {
+            if self.skip(text).is_some() {
+                return Some(Token::Boolean(value));
+            }
         }
         let is_end = |byte: char| !(byte.is_ascii_digit() || byte == '-' || byte == '.');
         let (number, rest) = self.0.split_at(self.0.find(is_end)?);
@@ -142,13 +183,13 @@ impl<'a> Text<'a> {
     }
 
     /// Reads the members of an object. Refuses a repeated name.
-    fn members(&mut self) -> Option<Vec<(&'a str, Token<'a>)>> {
-        let mut members: Vec<(&str, Token<'_>)> = Vec::new();
+    fn members(&mut self) -> Option<Vec<(&'a str, Token)>> {
+        let mut members: Vec<(&str, Token)> = Vec::new();
         self.skip("{")?;
         loop {
-            let name = self.text()?;
-            // No reading has more members than a schema has fields, with the time.
-            if members.len() > 80 || members.iter().any(|(known, _)| *known == name) {
+            let name = self.name()?;
+            // A reading has a time and its values.
+            if members.len() > MAX_VALUES || members.iter().any(|(known, _)| *known == name) {
                 return None;
             }
             self.skip(":")?;

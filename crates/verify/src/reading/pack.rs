@@ -12,6 +12,8 @@ use super::{Number, ReadingError, json, senml};
 pub const OPAQUE: &str = "record";
 /// What precedes the device's id in the base name of a SenML pack. A colon follows the id.
 const BASE_NAME: &str = "urn:moteseal:device:";
+/// The maximum number of values of a reading. A point has two.
+pub(super) const MAX_VALUES: usize = 2 * MAX_FIELDS;
 /// SenML times below this number of milliseconds are relative (RFC 8428, section 4.5.3).
 const LEAST_TIME_MS: u64 = (1 << 28) * 1000;
 
@@ -22,7 +24,8 @@ pub struct Pack {
     pub device: DeviceId,
     /// When the reading was taken, in milliseconds since 1970, if the device knows the time.
     pub unix_ms: Option<u64>,
-    /// The values, in the order of the columns.
+    /// The values, in the order of the columns. Null is left out. A point has two values, its latitude
+    /// and its longitude.
     pub values: Vec<Measurement>,
 }
 
@@ -42,7 +45,10 @@ pub struct Measurement {
 pub enum Measured {
     /// A number.
     Number(Number),
-    /// A text: `NaN`, `inf` or `-inf`; in a JSON object, also bytes in base64url.
+    /// A boolean.
+    Boolean(bool),
+    /// A text, without control characters: that of a text, a label or a timestamp; `NaN`, `inf` or
+    /// `-inf`; in a JSON object, also bytes in base64url.
     Text(String),
     /// The bytes of a reading without columns.
     Data(Vec<u8>),
@@ -52,6 +58,7 @@ impl std::fmt::Display for Measured {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
+            Self::Boolean(value) => value.fmt(f),
             Self::Text(text) => f.write_str(text),
             Self::Data(data) => f.write_str(&URL_SAFE_NO_PAD.encode(data)),
         }
@@ -70,6 +77,13 @@ pub fn column_name(field: &Field<'_>, position: usize) -> String {
     }
 }
 
+/// Returns the first part of the names of a point's values. It is the column's name, unless another
+/// column has one of the resulting names.
+fn point_name(name: String, position: usize, schema: &Schema<'_>) -> String {
+    let is_used = |part: &str| schema.field(&format!("{name}/{part}")).is_some();
+    if is_used("lat") || is_used("lon") { format!("-{position}") } else { name }
+}
+
 /// Returns whether a text can be a column's name.
 fn is_name(text: &str) -> bool {
     let rest = text.strip_prefix('-').unwrap_or(text);
@@ -86,7 +100,7 @@ pub(super) fn is_plain(text: &str) -> bool {
 
 impl Pack {
     /// Creates the values of a record. With `column`, only that column. Returns `None` if there is no
-    /// such column, or the record does not fit the schema.
+    /// such column, if the record does not fit the schema, or if every value is null.
     #[must_use]
     pub fn new(
         device: DeviceId,
@@ -100,14 +114,31 @@ impl Pack {
             if column.is_some_and(|column| column != name) {
                 continue;
             }
+            let number =
+                |text: String| Number::parse(&text).map_or(Measured::Text(text), Measured::Number);
             let (value, unit) = match field.read(record).ok()? {
+                Value::Null => continue,
                 Value::TimeMs(ms) => {
                     let seconds = Decimal { numerator: ms.into(), divisor: 1000 };
-                    (seconds.to_string(), "s")
+                    (number(seconds.to_string()), "s")
                 }
-                value => (value.to_string(), field.unit),
+                Value::Point { latitude, longitude } => {
+                    let name = point_name(name, position, schema);
+                    for (part, degrees) in [("lat", latitude), ("lon", longitude)] {
+                        values.push(Measurement {
+                            name: format!("{name}/{part}"),
+                            unit: part.to_owned(),
+                            value: number(degrees.to_string()),
+                        });
+                    }
+                    continue;
+                }
+                Value::Bool(value) => (Measured::Boolean(value), field.unit),
+                value @ (Value::Integer(_) | Value::Float(_)) => {
+                    (number(value.to_string()), field.unit)
+                }
+                value => (Measured::Text(value.to_string()), field.unit),
             };
-            let value = Number::parse(&value).map_or(Measured::Text(value), Measured::Number);
             values.push(Measurement { name, unit: unit.to_owned(), value });
         }
         if schema.fields().next().is_none() && column.is_none_or(|column| column == OPAQUE) {
@@ -161,12 +192,12 @@ impl Pack {
     fn is_valid(&self) -> bool {
         let mut names: Vec<&str> = self.values.iter().map(|value| value.name.as_str()).collect();
         names.sort_unstable();
-        (1..=MAX_FIELDS).contains(&names.len())
+        (1..=MAX_VALUES).contains(&names.len())
             && names.windows(2).all(|pair| pair[0] != pair[1])
             && self.unix_ms.is_none_or(|ms| ms >= LEAST_TIME_MS)
             && self.values.iter().all(|Measurement { name, unit, value }| {
                 let text = if let Measured::Text(text) = value { text } else { "" };
-                is_name(name) && is_plain(unit) && is_plain(text)
+                is_name(name) && is_plain(unit) && !text.contains(char::is_control)
             })
     }
 }

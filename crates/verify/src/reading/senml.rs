@@ -3,10 +3,11 @@
 
 use moteseal_core::cbor::{DecodeError, Reader};
 use moteseal_core::record::DeviceId;
-use moteseal_core::schema::{MAX_FIELDS, is_secondary_unit};
+use moteseal_core::schema::is_secondary_unit;
 
 use super::json::SECONDARY_UNITS;
 use super::number::add_head;
+use super::pack::MAX_VALUES;
 use super::{Measured, Measurement, Number, Pack};
 
 // The labels of RFC 8428, section 6, table 4.
@@ -17,6 +18,7 @@ const NAME: i64 = 0;
 const UNIT: i64 = 1;
 const VALUE: i64 = 2;
 const TEXT: i64 = 3;
+const BOOLEAN: i64 = 4;
 const DATA: i64 = 8;
 
 fn add_text(out: &mut Vec<u8>, text: &str) {
@@ -43,6 +45,10 @@ pub(super) fn pack(pack: &Pack) -> Vec<u8> {
         match value {
             Measured::Number(number) => add(VALUE, &|out| out.extend(number.to_cbor())),
             Measured::Text(text) => add(TEXT, &|out| add_text(out, text)),
+            Measured::Boolean(value) => {
+                // The simple values of CBOR (RFC 8949, section 3.3).
+                add(BOOLEAN, &|out| out.push(if *value { 0xf5 } else { 0xf4 }));
+            }
             Measured::Data(data) => add(DATA, &|out| {
                 add_head(out, 2, data.len() as u64);
                 out.extend_from_slice(data);
@@ -72,7 +78,7 @@ pub(super) fn read_pack(bytes: &[u8], device: DeviceId) -> Result<Pack, DecodeEr
     let mut reader = Reader::new(bytes)?;
     let mut pack = Pack { device, unix_ms: None, values: Vec::new() };
     let records = reader.array_any()?;
-    if records > MAX_FIELDS as u64 {
+    if records > MAX_VALUES as u64 {
         return Err(DecodeError::FieldOutOfRange);
     }
     for _ in 0..records {
@@ -89,6 +95,7 @@ pub(super) fn read_pack(bytes: &[u8], device: DeviceId) -> Result<Pack, DecodeEr
                 UNIT => unit = reader.text()?,
                 VALUE => value = Some(Measured::Number(Number::from_cbor(&mut reader)?)),
                 TEXT => value = Some(Measured::Text(reader.text()?.to_owned())),
+                BOOLEAN => value = Some(Measured::Boolean(reader.bool()?)),
                 DATA => value = Some(Measured::Data(reader.bytes()?.to_vec())),
                 _ => return Err(DecodeError::FieldOutOfRange),
             }

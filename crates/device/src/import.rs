@@ -41,8 +41,8 @@ pub enum Clock {
 /// The settings for importing a table.
 #[derive(Clone, Debug)]
 pub struct Import {
-    /// The columns to seal, as `name:unit:type[/divisor][+offset]` ([`Field::parse`]). The names
-    /// must be those in the table's header.
+    /// The columns to seal, as `name:unit:type[/divisor][+offset][?]` ([`Field::parse`]). The names
+    /// must be those in the table's header. An empty cell of a nullable column is null.
     pub columns: Vec<String>,
     /// If this is set, only this column is sealed: its text becomes opaque records, unchanged.
     pub opaque: Option<String>,
@@ -145,7 +145,7 @@ pub enum ImportErrorKind {
         error: SchemaError,
     },
     /// No columns are given.
-    #[error("name the columns to seal with --column NAME:UNIT:TYPE[/DIVISOR][+OFFSET]")]
+    #[error("name the columns to seal with --column NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?]")]
     NoColumns,
     /// The table has no such column.
     #[error("there is no column {name:?}; the file has {}", .columns.join(", "))]
@@ -179,7 +179,10 @@ pub enum ImportErrorKind {
         error: ValueError,
     },
     /// A row lacks a value.
-    #[error("column {column}: no value; --skip-incomplete skips rows like this")]
+    #[error(
+        "column {column}: no value; declare the column as nullable (?), or skip rows like this with \
+         --skip-incomplete"
+    )]
     Missing {
         /// The column.
         column: String,
@@ -362,7 +365,8 @@ impl Import {
         };
         let width = table.columns().len();
         let names = table.columns().to_vec();
-        let mut record = vec![0; schema.record_size().unwrap_or(0)];
+        let mut record =
+            if opaque.is_some() { Vec::new() } else { vec![0; schema.longest_record()] };
         let (mut before, mut count) = (None, 0u64);
         while let Some(row) = table.next_row().map_err(|(at, error)| {
             *line = at;
@@ -379,7 +383,8 @@ impl Import {
             if row.len() != width {
                 return Err(ImportErrorKind::Width { found: row.len(), expected: width });
             }
-            let needed = wanted.iter().map(|wanted| wanted.column).chain(time_column).chain(opaque);
+            let needed = wanted.iter().filter(|wanted| !wanted.field.nullable);
+            let needed = needed.map(|wanted| wanted.column).chain(time_column).chain(opaque);
             if let Some(column) = needed
                 .into_iter()
                 .find(|&column| row.value(column).is_empty() && Some(column) != opaque)
@@ -432,8 +437,12 @@ impl Import {
                 }
                 recording.records.extend_from_slice(value);
             } else {
+                record.fill(0);
                 for Wanted { column, field } in &wanted {
-                    let value = row.number(*column);
+                    let value = match field.kind {
+                        kind if kind.is_numeric() => row.number(*column),
+                        _ => row.value(*column).into(),
+                    };
                     field.write(&value, &mut record).map_err(|error| ImportErrorKind::Value {
                         column: names[*column].clone(),
                         spec: field.to_string(),
@@ -448,7 +457,8 @@ impl Import {
                         as u32;
                     record[field.start()..field.start() + 4].copy_from_slice(&since.to_be_bytes());
                 }
-                recording.records.extend_from_slice(&record);
+                let length = schema.record_length(&record).unwrap_or(0);
+                recording.records.extend_from_slice(&record[..length]);
             }
             #[allow(clippy::cast_possible_truncation)]
             let length = (recording.records.len() - start) as u16;

@@ -1,5 +1,6 @@
 //! The lines of stdin of a running device, and the records that they become.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, Read as _};
 use std::sync::{Arc, OnceLock};
 
@@ -125,8 +126,8 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
         return Ok(line.as_bytes().to_vec());
     }
     let schema = Schema::decode(schema).map_err(|error| error.named().to_string())?;
-    let mut record = vec![0; schema.record_size().unwrap_or(0)];
-    let values: Vec<&str> = line.split(',').map(str::trim).collect();
+    let mut record = vec![0; schema.longest_record()];
+    let values = values(line);
     if values.len() != columns.len() {
         return Err(format!(
             "the line has {} values, but there are {} columns",
@@ -134,18 +135,58 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
             columns.len()
         ));
     }
-    for (field, value) in schema.fields().zip(values) {
+    for (field, value) in schema.fields().zip(&values) {
         field
             .write(value, &mut record)
             .map_err(|error| format!("{value:?} does not fit {field}: {}", error.named()))?;
     }
+    record.truncate(schema.record_length(&record).unwrap_or(0));
     Ok(record)
+}
+
+/// Splits a line at its commas. A value in quotes may contain commas, and a quote as two quotes (RFC
+/// 4180). White space around a value does not count.
+fn values(line: &str) -> Vec<Cow<'_, str>> {
+    let mut values = Vec::new();
+    let mut rest = line;
+    loop {
+        rest = rest.trim_start();
+        let quoted = rest.strip_prefix('"').and_then(quoted);
+        let (value, after) = quoted.unwrap_or_else(|| {
+            let (value, after) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+            (Cow::Borrowed(value.trim_end()), after)
+        });
+        values.push(value);
+        match after.strip_prefix(',') {
+            Some(after) => rest = after,
+            None => return values,
+        }
+    }
+}
+
+/// Returns the value before the closing quote, and the line from the next comma on. Returns `None` if
+/// the text is not a quoted value.
+fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    let mut from = 0;
+    loop {
+        let end = from + text[from..].find('"')?;
+        let after = &text[end + 1..];
+        if after.starts_with('"') {
+            from = end + 2;
+            continue;
+        }
+        let value = text[..end].replace("\"\"", "\"");
+        let after = after.trim_start();
+        return (after.is_empty() || after.starts_with(',')).then_some((value.into(), after));
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::io::{self, BufReader, Read};
+
+    use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 
     use super::{MAX_LINE, MAX_RECORD, each_line, record};
 
@@ -206,6 +247,34 @@ mod tests {
         let (lines, end) = read(b"1\n".chain(Fails));
         assert_eq!(lines, [Ok("1".to_owned())]);
         assert_eq!(end.unwrap_err().to_string(), "gone");
+    }
+
+    #[test]
+    fn a_line_has_nulls_texts_and_quoted_values() {
+        let columns = ["a:Cel:i16/100?", "note::text9?", "at::point?", "open::bool"];
+        let fields = columns.map(|column| Field::parse(column).unwrap());
+        let mut buffer = [0; MAX_SCHEMA];
+        let schema = Schema::encode(&fields, &mut buffer).unwrap();
+        let columns = columns.map(str::to_owned);
+        let of = |line: &str| record(schema.as_bytes(), &columns, false, line);
+        for (line, values) in [
+            (
+                "21.5,warm, \"59.33,18.07\" ,true",
+                ["21.50", "warm", "59.3300000,18.0700000", "true"],
+            ),
+            (",\"a \"\"b\"\",\",,0", ["", "a \"b\",", "", "false"]),
+            ("-1,\"\",,1", ["-1.00", "", "", "true"]),
+            ("0, 5\" ,,1", ["0.00", "5\"", "", "true"]),
+        ] {
+            let record = of(line).unwrap();
+            schema.check_record(&record).unwrap();
+            let found: Vec<String> =
+                schema.fields().map(|field| field.read(&record).unwrap().to_string()).collect();
+            assert_eq!(found, values, "{line}");
+        }
+        assert!(of("1,a,,").unwrap_err().contains("does not fit open::bool: NotABoolean"));
+        assert!(of("1,0123456789,,1").unwrap_err().contains("TextTooLong"));
+        assert!(of("1,\"a\"b,,1,").unwrap_err().contains("5 values"));
     }
 
     #[test]

@@ -83,6 +83,7 @@ mod sum_whole_path;
 mod tap;
 mod testbed;
 mod tree_faults;
+mod typed_columns;
 mod uneven_devices;
 mod uniformity;
 mod upload_verifiers;

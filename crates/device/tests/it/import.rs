@@ -104,6 +104,29 @@ fn opaque_records_are_the_unchanged_text() {
 }
 
 #[test]
+fn an_empty_cell_of_a_nullable_column_is_null_and_texts_have_their_own_lengths() {
+    let columns =
+        ["t:Cel:i16/10?", "note::text20?", "open::bool?", "at::point?", "state::enum(off,on)"];
+    let text =
+        "ts;t;note;open;at;state\n1;21,5;door, open;true;59.33,18.07;on\n2;;;;;off\n3;-1;x;;;on\n";
+    let recording = read(&import(&columns), text).unwrap();
+    assert_eq!(
+        rows(&recording),
+        [
+            (1000, "21.5 door, open true 59.3300000,18.0700000 on".to_owned()),
+            (2000, "    off".to_owned()),
+            (3000, "-1.0 x   on".to_owned())
+        ]
+    );
+    let lengths: Vec<usize> = recording.iter().map(|(_, record)| record.len()).collect();
+    assert_eq!(lengths, [12 + 11, 12 + 1, 12 + 2]);
+    let schema = Schema::decode(&recording.schema).unwrap();
+    assert!(recording.iter().all(|(_, record)| schema.check_record(record).is_ok()));
+    let error = read(&import(&columns), "ts;t;note;open;at;state\n1;;;;;\n").unwrap_err();
+    assert!(error.starts_with("data.csv:2: column state: no value"), "{error}");
+}
+
+#[test]
 fn skips_or_sorts_rows_on_request() {
     let text = "ts,v\n3,1\n2,\n1,5\n";
     let lenient = Import { skip_incomplete: true, sort: true, ..import(&["v::u8"]) };
@@ -150,7 +173,7 @@ fn errors_name_the_place_and_the_remedy() {
             "ts,v\n2010-05-09,1\n7,1\n",
             "data.csv:3: column ts: \"7\" is not a time in the format of the first row, YYYY-MM-DD",
         ),
-        (v(), "ts,v\n1,\n", "data.csv:2: column v: no value; --skip-incomplete"),
+        (v(), "ts,v\n1,\n", "data.csv:2: column v: no value; declare the column as nullable (?)"),
         (v(), "ts,v,v\n", "data.csv: the header has two columns with the name \"v\""),
         (import(&["v:furlong:u8"]), "ts,v\n", "data.csv: --column v:furlong:u8: UnknownUnit"),
         (import(&[]), "ts,v\n", "data.csv: name the columns to seal with --column"),

@@ -115,6 +115,8 @@ static void rejects_null_pointers(void) {
     IS(NULL_POINTER, moteseal_schema_encode(&none, 1, bytes, sizeof bytes, &length));
     IS(NULL_POINTER, moteseal_device_set_schema(NULL, bytes, 1));
     IS(NULL_POINTER, moteseal_device_set_schema(&device, NULL, 1));
+    IS(NULL_POINTER, moteseal_record_check(NULL, 1, bytes, 1));
+    IS(NULL_POINTER, moteseal_record_check(bytes, 1, NULL, 1));
     IS(NULL_POINTER, moteseal_device_epoch(NULL, 0, &number));
     IS(NULL_POINTER, moteseal_device_epoch(&device, 0, NULL));
     IS(NULL_POINTER, moteseal_chain_start(NULL, &device));
@@ -470,6 +472,16 @@ static void rejects_short_buffers(uint8_t algorithm) {
     EVERY_CAPACITY(schema_length, moteseal_schema_encode(fields, 2, out, capacity, &length));
     IS(OK, moteseal_device_set_schema(&device, copy(schema, schema_length), schema_length));
     TRUE(device.record_size == 4);
+    {
+        const char *typed[] = {"t:Cel:i16/100?", "open::bool?", "note::text4?"};
+        uint8_t typed_schema[96], null[] = {0x80, 0, 255, 255}, text[] = {0, 1, 1, 2, 'o', 'k'};
+        IS(OK, moteseal_schema_encode(typed, 3, typed_schema, sizeof typed_schema, &length));
+        IS(OK, moteseal_record_check(copy(typed_schema, length), length, copy(null, 4), 4));
+        IS(OK, moteseal_record_check(typed_schema, length, copy(text, 6), 6));
+        IS(RECORD_LENGTH, moteseal_record_check(typed_schema, length, copy(text, 5), 5));
+        text[2] = 2;
+        IS(RECORD_VALUE, moteseal_record_check(typed_schema, length, copy(text, 6), 6));
+    }
     IS(TOO_MANY_FIELDS, moteseal_schema_encode(fields, 65, schema, sizeof schema, &length));
     IS(OK, moteseal_signing_key_from_bytes(&key, algorithm, copy(secret, 32), 32));
     IS(KEY_LENGTH, moteseal_signing_key_from_bytes(&key, algorithm, secret, 31));

@@ -214,7 +214,16 @@ pub(crate) fn store_failure(error: &OpenError) -> Failure {
 
 /// Returns an async runtime for commands that use the network.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+    built(&mut tokio::runtime::Builder::new_multi_thread())
+}
+
+/// Returns an async runtime with this number of threads, for commands whose tasks wait for disks.
+pub(crate) fn runtime_with(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    built(tokio::runtime::Builder::new_multi_thread().worker_threads(threads))
+}
+
+fn built(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Failure> {
+    builder.enable_all().build().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot start threads: {error}"))
     })
 }

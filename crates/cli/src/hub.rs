@@ -14,6 +14,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
+use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::durable::Identity;
@@ -30,7 +31,7 @@ use serde_json::json;
 use tokio::sync::{oneshot, watch};
 use zeroize::Zeroizing;
 
-use crate::cloud::{Log, log, runtime};
+use crate::cloud::{Log, log, runtime_with};
 use crate::config::{link_group, link_options, load_as};
 use crate::failure::{Exit, Failure};
 use crate::files;
@@ -43,6 +44,8 @@ use crate::terminal::{diagnostic, report_lines};
 
 /// The maximum length of a token, in bytes.
 const MAX_TOKEN: usize = 1024;
+/// The number of threads of the runtime.
+const THREADS: usize = 16;
 /// The document that lists the keys of the configuration.
 const DOCS: &str = "docs/hub.md";
 /// The hidden subcommand that becomes an agent.
@@ -266,8 +269,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             return Err(in_source(("device", failure)));
         }
         let mapping = mapping(source, file)?;
-        let from = source.from(&config, &mut receivers).map_err(in_source)?;
-        let from = source.from(&config, &folder).map_err(in_source)?;
+        let from = source.from(&config, &folder, &mut receivers).map_err(in_source)?;
         let key_path = config.key_path(source, &folder);
         let opening = Opening {
             name: source.device.clone(),
@@ -310,7 +312,6 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let texts =
             lines.iter().map(|(device, columns)| format!("{device}: {}", columns.join(", ")));
         let end = "the configuration is valid; without --check the hub would run now".to_owned();
-        return report_lines(texts.chain([end]).collect::<Vec<String>>(), || {
         return report_lines(texts.chain([end]), || {
             json!({
                 "group": roster.group_name(),
@@ -371,7 +372,9 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         listen: config.listen,
         rosters: roster_watch.rosters(),
     };
-    runtime()?.block_on(async move {
+    // Each sync of a journal keeps one thread waiting for the disk. The file system combines syncs that
+    // are concurrent.
+    runtime_with(THREADS)?.block_on(async move {
         let hub = moteseal_hub::Hub::start(settings).await?;
         for address in [hub.pages(), hub.http()].into_iter().flatten() {
             // A closed stdout does not stop the service.

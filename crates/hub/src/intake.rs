@@ -206,22 +206,13 @@ impl Intake {
         }
     }
 
-    /// Takes a message of a source that must not wait. If too many rows wait, drops the message
-    /// without an outcome. `is_lost` states that the source cannot repeat it: such messages leave
-    /// room for others, and are counted if they are dropped.
-    pub(crate) fn offer(
-        self: &Arc<Self>,
-        topic: Option<&str>,
-        payload: &[u8],
-        done: Done,
-        is_lost: bool,
-    ) {
+    /// Takes a message of a source that neither waits nor repeats it. If too many rows wait, drops and
+    /// counts the message: such messages leave room for others.
+    pub(crate) fn offer(self: &Arc<Self>, topic: Option<&str>, payload: &[u8], done: Done) {
         let Some((readings, reading)) = self.row(topic, payload, done) else { return };
-        if is_lost && readings.capacity() <= MAX_WAITING {
-            return self.refuse(BUSY, "too many rows of the source wait", Done::ignored());
+        if readings.capacity() <= MAX_WAITING || readings.try_send(reading).is_err() {
+            self.refuse(BUSY, "too many rows of the source wait", Done::ignored());
         }
-        // If there is no room, the reading and its reply are dropped.
-        let _ = readings.try_send(reading);
     }
 }
 

@@ -63,7 +63,7 @@ impl Routes {
             tokio::select! {
                 () = &mut stop => break,
                 message = subscriber.next() => match message {
-                    Some(message) => self.pass(message),
+                    Some(message) => self.pass(message).await,
                     None => return,
                 },
             }
@@ -72,7 +72,9 @@ impl Routes {
         subscriber.finish().await;
     }
 
-    fn pass(&self, message: Message) {
+    /// Passes a message to its sources. Waits for a source that is behind if the broker repeats the
+    /// message: all later messages must wait for its acknowledgement anyway.
+    async fn pass(&self, message: Message) {
         let Message { topic, payload, is_retained, received } = message;
         let sources = self.of(&topic);
         // A session that the broker kept may still have subscriptions of an earlier configuration.
@@ -85,8 +87,10 @@ impl Routes {
             let all = Arc::clone(&all);
             let done = Done::calling(move |_| all.one_is_done());
             let done = if is_retained { source.retained(done) } else { Some(done) };
-            if let Some(done) = done {
-                source.offer(Some(&topic), &payload, done, is_lost);
+            match done {
+                Some(done) if is_lost => source.offer(Some(&topic), &payload, done),
+                Some(done) => source.take(Some(&topic), &payload, done).await,
+                None => {}
             }
         }
     }

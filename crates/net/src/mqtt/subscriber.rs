@@ -8,6 +8,10 @@
 //!
 //! Acknowledgements are sent in the order in which the messages arrived, as MQTT requires
 //! (MQTT 5, section 4.6). A message that is never acknowledged therefore delays the others.
+//!
+//! A client of MQTT 5 states how many messages it takes before it acknowledges the first of them. Not
+//! every broker obeys, and MQTT 3.1.1 has no such limit. While the receiver is slow, the subscriber
+//! therefore stops reading, so that the broker keeps the messages.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -137,9 +141,10 @@ impl Subscriber {
         let (put, messages) = mpsc::channel(WAITING);
         let (tell, state) = watch::channel(State::Connecting);
         let connected = watch::Sender::new(());
+        let subscribes = !filters.is_empty();
         let dropped = Arc::new(AtomicU64::new(0));
         let greet = tokio::spawn(greet(sender.clone(), filters, connected.subscribe()));
-        let inbox = Inbox { put, dropped: Arc::clone(&dropped) };
+        let inbox = Inbox { put, dropped: Arc::clone(&dropped), subscribes };
         let (finishing, finishes) = watch::channel(false);
         let run =
             drive(connection, sender.clone(), options.backoff, inbox, tell, connected, finishes);
@@ -229,6 +234,8 @@ async fn greet(sender: Sender, filters: Vec<String>, mut connected: watch::Recei
 struct Inbox {
     put: mpsc::Sender<Message>,
     dropped: Arc<AtomicU64>,
+    /// Whether there are topics to subscribe to. Without any, the connection is only for publishing.
+    subscribes: bool,
 }
 
 /// The messages that the broker has sent and that are not acknowledged, oldest first.
@@ -246,16 +253,13 @@ impl Unacknowledged {
 }
 
 impl Inbox {
-    /// Passes a message on. Returns false if there is no room for a message that must not be lost.
-    fn put(&self, message: Message) -> bool {
-        let is_repeated = message.received.is_repeated();
-        match self.put.try_send(message) {
-            Ok(()) => true,
-            Err(_) if is_repeated => false,
-            Err(_) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                true
-            }
+    /// Passes a message on. Waits for room for a message that must not be lost; drops another one if
+    /// there is no room. If the receiver has ended, the message is not recorded.
+    async fn put(&self, message: Message) {
+        if message.received.is_repeated() {
+            let _ = self.put.send(message).await;
+        } else if self.put.try_send(message).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -285,7 +289,8 @@ async fn step(
             _ = finishes.wait_for(|finishes| *finishes) => return Step::Finishing,
             ack = unacknowledged.next() => {
                 let Some(ack) = ack else { return Step::NotRecorded };
-                // The channel has room for more acknowledgements than a broker may wait for.
+                // `next` sends the acknowledgements meanwhile. There is no room only if the broker
+                // does not read them.
                 if sender.acknowledge(ack).is_err() {
                     return Step::NotRecorded;
                 }
@@ -336,18 +341,23 @@ async fn drive(
                 // Copy both, because a slice would keep the connection's whole buffer in memory.
                 let topic = String::from_utf8_lossy(&topic).into_owned();
                 let payload = Bytes::copy_from_slice(&payload);
-                if inbox.put(Message { topic, payload, is_retained, received }) {
+                let message = Message { topic, payload, is_retained, received };
+                let is_put = tokio::select! {
+                    () = inbox.put(message) => true,
+                    _ = finishes.wait_for(|finishes| *finishes) => false,
+                };
+                if is_put {
                     continue;
                 }
-                connection.close();
-                LinkError::Unreachable {
-                    url: connection.url().to_owned(),
-                    cause: "the broker sends messages faster than they are recorded".to_owned(),
-                }
+                return finish(connection, &sender, unacknowledged).await;
             }
             Step::Happened(Ok(Happened::Other)) => continue,
             Step::Happened(Ok(Happened::Connected)) => {
                 connected.send_replace(());
+                if !inbox.subscribes {
+                    state.send_replace(State::Up);
+                    up_since.get_or_insert_with(Instant::now);
+                }
                 continue;
             }
             Step::Happened(Ok(Happened::Subscribed)) => {

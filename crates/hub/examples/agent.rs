@@ -32,13 +32,14 @@ fn main() {
             say("before", "0");
             // A fork bomb: each process starts others.
             loop {
-                let _ = Command::new(env::current_exe().unwrap()).arg("fork").spawn();
+                drop(Command::new(env::current_exe().unwrap()).arg("fork").spawn());
             }
         }
         "children" => {
-            let child = Command::new(env::current_exe().unwrap()).arg("silent").spawn().unwrap();
+            let mut child =
+                Command::new(env::current_exe().unwrap()).arg("silent").spawn().unwrap();
             say("child", &child.id().to_string());
-            wait();
+            child.wait().unwrap();
         }
         "fill" => fill(&data),
         "long" => {

@@ -33,4 +33,4 @@ pub use inbox::{INBOX, is_package_name};
 pub use manifest::{Limits, Manifest, PackedFile};
 pub use status::{Status, StopReason};
 pub use store::{Active, Installed, Record, Store};
-pub use supervisor::Agents;
+pub use supervisor::{Agents, Receivers};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use moteseal_core::record::GroupId;
+use moteseal_core::roster::Directory as _;
 use moteseal_files::{PUBLIC, Temporary, sync_folder_of};
 use moteseal_hub::agents::package::{Package, Trust, list, pack, unverified_manifest};
 use moteseal_hub::agents::{AgentError, Installed, Limits, Manifest, PackageError, Status, Store};
@@ -303,7 +304,7 @@ fn install(arguments: &Install) -> Result<(), Failure> {
     let installed = installed.map_err(|error| Failure::from(error).about(path))?;
     let (name, version, is_new) = match &installed {
         Installed::Before { name, version } => (name, version, false),
-        Installed::Now { name, version } | _ => (name, version, true),
+        Installed::Now { name, version } => (name, version, true),
     };
     let state = if is_new { "is installed" } else { "was installed before" };
     report(

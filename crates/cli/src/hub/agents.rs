@@ -117,7 +117,7 @@ pub(super) fn open(
         // The file of the program may be replaced while the hub runs.
         PathBuf::from("/proc/self/exe")
     } else {
-        std::env::current_exe().map_err(|error| Failure::internal(error))?
+        std::env::current_exe().map_err(Failure::internal)?
     };
     let mut settings = Settings::new(vec![program.into(), "hub".into(), super::LAUNCH.into()]);
     (settings.confinement, settings.first_uid) = (table.confinement, table.first_uid);

@@ -220,9 +220,9 @@ impl Source {
     pub(crate) fn from(
         &self,
         hub: &Hub,
+        folder: &Path,
         receivers: &mut BTreeMap<String, Vec<Lines>>,
     ) -> Result<From, (&'static str, Failure)> {
-    pub(crate) fn from(&self, hub: &Hub, folder: &Path) -> Result<From, (&'static str, Failure)> {
         let wrong = |key, what: &str| Err((key, Failure::usage(what)));
         let given = [
             ("mqtt", self.mqtt.is_some()),

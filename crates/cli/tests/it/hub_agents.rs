@@ -110,6 +110,10 @@ fn pack_arguments(out: &str) -> [&str; 10] {
     ]
 }
 
+fn install(package: &str) -> Vec<&str> {
+    [&["hub", "agent", "install"][..], &[package], &HUB].concat()
+}
+
 #[test]
 fn packages_are_packed_shown_installed_listed_and_removed() {
     let folder = Folder::new();
@@ -118,12 +122,11 @@ fn packages_are_packed_shown_installed_listed_and_removed() {
     for part in ["echo version 2", "verified", "agent.sh", "no network", "processor 50 %"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let install = |package: &str| [&["hub", "agent", "install"][..], &[package], &HUB].concat();
     folder.done(&install(&first));
     assert_eq!(folder.version(), Some(1));
     folder.done(&install(&second));
     assert!(folder.refused(&install(&first)).contains("AgentVersionNotAbove"));
-    let bytes = fs::read(folder.0.path().join(&second)).unwrap();
+    let bytes = fs::read(folder.0.path().join(folder.pack(3))).unwrap();
     fs::write(folder.0.path().join("cut.agent"), &bytes[..bytes.len() - 1]).unwrap();
     assert!(folder.refused(&install("cut.agent")).contains("Truncated"));
     folder.done(&["key", "new", "--out", "keys/other"]);
@@ -138,7 +141,6 @@ fn packages_are_packed_shown_installed_listed_and_removed() {
 #[test]
 fn an_installation_that_is_killed_leaves_a_whole_version() {
     let folder = Folder::new();
-    let install = |package: &str| [&["hub", "agent", "install"][..], &[package], &HUB].concat();
     folder.done(&install(&folder.pack(1)));
     let mut chance = Chance::new(7);
     let mut before = 1;

@@ -101,7 +101,7 @@ impl Broadcasts {
             sender: outline.id.sender.to_string(),
             key: outline.key.to_string(),
             topic: label.to_owned(),
-            chain: outline.id.number.0.into(),
+            chain: outline.id.number.0,
             message,
             not_before: window.not_before,
             not_after: window.has_end().then_some(window.not_after),

@@ -54,7 +54,6 @@ pub struct Record {
 
 /// What an installation did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Installed {
     /// The version is installed, and the hub starts it.
     Now {

@@ -348,6 +348,7 @@ impl Supervisor {
                 }
                 exit = &mut process.exit => {
                     drain(&process).await;
+                    self.note_errors(&output);
                     let is_trial = is_trial && !output.is_alive.load(Ordering::Acquire);
                     return self.exited(exit.ok(), active, is_trial, trials).await;
                 }

@@ -31,7 +31,7 @@ async fn bad_agents_are_contained_and_a_good_one_goes_on() {
         ("fill", &["fill"], small),
         ("allocate", &["allocate"], small),
         ("long", &["long", "1024"], limits()),
-        ("spin", &["spin"], Limits { cpu_permille: 300, ..limits() }),
+        ("spin", &["spin"], Limits { cpu_permille: 50, ..limits() }),
     ] {
         hub.install(&agent(name, 1, arguments, limits)).unwrap();
     }

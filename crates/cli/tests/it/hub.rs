@@ -52,7 +52,7 @@ fn messages_of_every_kind_of_source_become_verified_rows() {
         let (ok, _, stderr) = trial(&home, "sensor0", message);
         assert!(!ok && stderr.contains(why) && stderr.contains("column"), "{stderr}");
     }
-    let check = home.done(&["hub", "run", "hub.toml", "--check"]);
+    let check = home.told(&["hub", "run", "hub.toml", "--check"]);
     assert!(check.contains("sensor2: temperature:Cel:i16/100"), "{check}");
 
     let (hub, pages) = home.hub();

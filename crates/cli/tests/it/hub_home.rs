@@ -124,6 +124,15 @@ impl Home {
         String::from_utf8(stdout).unwrap()
     }
 
+    /// Runs a command that must succeed. Returns what it tells people, on stderr.
+    #[track_caller]
+    pub(crate) fn told(&self, arguments: &[&str]) -> String {
+        let Output { status, stderr, .. } = self.run(arguments);
+        let told = String::from_utf8(stderr).unwrap();
+        assert!(status.success(), "{arguments:?}: {told}");
+        told
+    }
+
     /// Starts a service that prints its address. Its log is appended to a file with its name.
     pub(crate) fn service(&self, arguments: &[&str]) -> (Process, String) {
         let (process, mut urls) = self.service_with(arguments, 1);

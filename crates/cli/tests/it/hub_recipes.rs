@@ -182,7 +182,7 @@ fn documented_messages_of_each_system_become_verified_rows_with_units_nulls_and_
             .replace("/sys/bus/w1/devices/28-0316a2790fff/temperature", "w1");
         let file = format!("{recipe}.toml");
         home.write(&file, &changed);
-        let check = home.done(&["hub", "run", &file, "--check"]);
+        let check = home.told(&["hub", "run", &file, "--check"]);
         assert!(check.contains("the configuration is valid"), "{check}");
         hubs.push(home.hub_with(&file));
     }

@@ -182,7 +182,7 @@ impl Hub {
         while !condition(self) {
             let statuses = self.running.as_ref().map(|(agents, ..)| agents.statuses());
             assert!(
-                start.elapsed() < Duration::from_secs(20),
+                start.elapsed() < Duration::from_secs(60),
                 "not in time: {what}; {statuses:#?}"
             );
             tokio::time::sleep(Duration::from_millis(10)).await;

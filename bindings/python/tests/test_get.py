@@ -241,8 +241,8 @@ def test_nulls_and_typed_values_are_those_of_python(tmp_path: Path) -> None:
     run("seal", table, "--time", "ts", *columns, *keys, *home.trust_options, "--out", home.bundles)
     with home.cloud() as url:
         client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False)
-        answer = client.get("dev1", since="2026-01-01")
-        mean = client.estimate("temperature", devices="dev1", since="2026-01-01")
+        answer = client.get("dev1", since="2026-01-01", rate=1)
+        mean = client.estimate("temperature", devices="dev1", since="2026-01-01", rate=1)
         assert (mean.mean().value, mean.sampled, mean.nulls) == (21.5, 2, 1)
     found = pyarrow.table(answer)
     assert found.schema.field("place").metadata[b"id"] == b"9"

@@ -13,6 +13,7 @@ pub mod coap;
 pub mod cose;
 pub mod dtls;
 pub mod fixture;
+pub mod health;
 pub mod keys;
 pub mod link;
 pub mod query;
@@ -35,6 +36,7 @@ pub const TARGETS: [Target; 16] = [
     ("coap", coap::run, coap::seeds),
     ("cose", cose::run, cose::seeds),
     ("dtls", dtls::run, dtls::seeds),
+    ("health", health::run, health::seeds),
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),
     ("query", query::run, query::seeds),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use moteseal_client::input;
 use moteseal_client::sum::BrokerConfig;
 use moteseal_client::time_server::time_topic;
+use moteseal_core::health::{Policy, SHORTEST_ON_HOSTS};
 use moteseal_core::roster::Directory as _;
 use moteseal_net::mqtt;
 use moteseal_net::{Client, Credential, Identity, Login, NetError, Options, Token};
@@ -20,7 +21,7 @@ use serde::{Deserialize, Deserializer};
 use crate::input_table::SchemeName;
 
 use crate::client_error;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::time;
 
 /// The contents of `gateway.toml`.
@@ -53,6 +54,8 @@ pub(crate) struct Gateway {
     /// The certificate of this gateway, for children that have certificates instead of keys.
     pub(crate) coaps: Option<Certificates>,
     pub(crate) cloud: Option<Cloud>,
+    #[serde(default)]
+    pub(crate) health: Health,
 }
 
 /// A certificate, and the authority that issues the certificates of the other side.
@@ -191,12 +194,46 @@ pub(crate) struct Device {
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,
     pub(crate) link: BrokerConfig,
-    /// Where clients read the newest reading.
+    /// Where clients read the newest reading and the health.
     pub(crate) coap: Option<Coap>,
+    /// How often the device reports its health.
+    #[serde(default)]
+    pub(crate) health: Health,
     pub(crate) source: Source,
     /// How the device takes part in private sums: one section for each querier.
     #[serde(default)]
     pub(crate) sum: Members,
+}
+
+/// The section `[health]` of a device or a gateway.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Health {
+    /// The period of reports, and the shortest time between two.
+    #[serde(default, deserialize_with = "optional_duration")]
+    pub(crate) period: Option<Duration>,
+    #[serde(default, deserialize_with = "optional_duration")]
+    pub(crate) min: Option<Duration>,
+    /// How unusual a rate is reported at once; 0 for a fixed period.
+    pub(crate) threshold: Option<u32>,
+    /// Where a gateway also serves health, without DTLS.
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+impl Health {
+    /// Returns the policy of the reports. `file` is the configuration.
+    pub(crate) fn policy(&self, file: &Path) -> Result<Policy, Failure> {
+        let default = Policy::VARIABLE;
+        let seconds = |given: Option<Duration>, default: u32| {
+            given.map_or(default, |given| u32::try_from(given.as_secs()).unwrap_or(u32::MAX))
+        };
+        let period_s = seconds(self.period, default.period_s);
+        let min_s = seconds(self.min, default.min_s.min(period_s));
+        let threshold = self.threshold.unwrap_or(default.threshold);
+        Policy { period_s, min_s, threshold }
+            .check(SHORTEST_ON_HOSTS)
+            .map_err(|error| Failure::named(Exit::Usage, error.named()).about_key(file, "health"))
+    }
 }
 
 /// The section `[coap]` of a device.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use futures_util::future::join_all;
+use moteseal_core::health::{Policy, SHORTEST_ON_HOSTS};
 use moteseal_core::link::LinkKey;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::Answerer;
@@ -18,10 +19,11 @@ use moteseal_device::outbox::default_state_path;
 use moteseal_device::runner::{self, UrgentReading};
 use moteseal_device::sensors::Sensors;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording, chain_state};
+use moteseal_net::health::NodeHealth;
 use moteseal_net::link::{State, until_up};
 use moteseal_net::{AnyChild, ChildLink as _, LinkError};
 use moteseal_seal::wire::MAX_RECORD;
-use moteseal_service::stop_signal;
+use moteseal_service::{Figures, HostHealth, stop_signal};
 use moteseal_verify::Calendar;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -226,6 +228,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         // A process that records one reading answers no queries.
         Some(_) => Vec::new(),
     };
+    let policy = config.health.policy(file)?;
     if arguments.check {
         sums::check_policies(&sums, file)?;
         let mut lines = vec![
@@ -282,11 +285,12 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     #[allow(clippy::cast_possible_truncation)]
     let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;
     let link_key = LinkKey::new(&secret);
+    let (health, health_link) = own_health(&config.device, policy, &state)?;
     let (served, publisher) = coap::Served::new(
         [&arguments.listen_coap, &arguments.listen_coaps],
         config.coap.as_ref(),
         || (Sensors::new(&profile, keys.clone()), LinkKey::dtls_psk(&secret)),
-        roster_watch.rosters(),
+        (roster_watch.rosters(), &health),
     )
     .unzip();
     let keeps_ended = served.is_some();
@@ -312,6 +316,8 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         policies,
         urgent: Some(urgent_readings),
         publisher,
+        // A process that records one reading is no running device.
+        health: single.is_none().then_some(health_link),
         ..runner::Settings::new(roster.calendar().clone())
     };
     let socket = if single.is_none() { Socket::listen(&state) } else { None };
@@ -376,6 +382,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
+            () = health.run() => Err(Failure::new(Exit::Internal, "health is no longer reported")),
             served = coap::Served::serve(served) => served.and(Err(Failure::new(Exit::Internal, "readings are no longer served"))),
             () = sums::log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
             () = commands => Err(Failure::new(Exit::Internal, "commands are no longer served")),
@@ -421,6 +428,25 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
+}
+
+/// Returns the health of this device, and what sends it to the gateway.
+fn own_health(
+    name: &str,
+    policy: Policy,
+    state: &Path,
+) -> Result<(Arc<NodeHealth>, runner::HealthLink), Failure> {
+    let host = HostHealth::open(state).map_err(|error| Failure::file("write", state, &error))?;
+    let figures = Arc::new(Figures::default());
+    let own = Arc::clone(&figures);
+    let source = move || {
+        let mut health = host.sample();
+        own.write(&mut health);
+        health
+    };
+    let health = NodeHealth::new(name, (policy, SHORTEST_ON_HOSTS), source);
+    let reports = health.reports();
+    Ok((health, runner::HealthLink { figures, reports }))
 }
 
 /// Watches the files of the policies. Does not return.

@@ -5,18 +5,22 @@ mod serial;
 mod sum;
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::Signer;
+use moteseal_gateway::health::{GatewayHealth, HealthService};
 use moteseal_gateway::service::Rosters;
 use moteseal_gateway::station::{self, CoordinatorKeys};
 use moteseal_gateway::{Gateway, Settings, Station, StationError, Time};
 use moteseal_net::ParentLink as _;
+use moteseal_net::coap::{Config as CoapConfig, Security, Socket};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::MqttParent;
-use moteseal_service::stop_signal;
+use moteseal_service::{HostHealth, stop_signal};
 use moteseal_verify::Roster;
 use tracing::{info, warn};
 
@@ -109,10 +113,10 @@ pub(crate) struct Run {
     config: PathBuf,
     /// Accept devices over CoAP without DTLS on this address, as `listen_coap` in the configuration
     #[arg(long, value_name = "ADDRESS:PORT")]
-    listen_coap: Option<std::net::SocketAddr>,
+    listen_coap: Option<SocketAddr>,
     /// Accept devices over CoAP with DTLS on this address, as `listen_coaps` in the configuration
     #[arg(long, value_name = "ADDRESS:PORT")]
-    listen_coaps: Option<std::net::SocketAddr>,
+    listen_coaps: Option<SocketAddr>,
     /// Check the configuration and the files that it names, print what would run, and exit
     #[arg(long)]
     check: bool,
@@ -149,7 +153,7 @@ fn of_group(roster: &Roster) -> String {
     format!("{}, {}", roster.group_name(), count(roster.devices().len() as u64, "device"))
 }
 
-fn metrics(listen: Option<std::net::SocketAddr>) -> String {
+fn metrics(listen: Option<SocketAddr>) -> String {
     listen.map_or_else(|| "none: no metrics".to_owned(), |listen| listen.to_string())
 }
 
@@ -159,6 +163,23 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Sum(arguments) => sum::serve(arguments),
         Command::Serial(arguments) => serial::serve(arguments),
     }
+}
+
+/// Serves health on an address of its own. Returns the socket and its address.
+fn serve_health(
+    listen: Option<SocketAddr>,
+    health: &Arc<GatewayHealth>,
+) -> Result<Option<(Socket, String)>, Failure> {
+    let Some(address) = listen else { return Ok(None) };
+    let service = HealthService(Arc::clone(health));
+    let socket =
+        Socket::listen(address, Security::Plain, CoapConfig::default(), |_| Box::new(service));
+    let socket = socket.map_err(|error| {
+        Failure::usage(format_args!("cannot listen on {address}: {error}; set health.listen"))
+    })?;
+    health.attach(socket.handle().clone());
+    let url = format!("coap://{}/h", socket.handle().address());
+    Ok(Some((socket, url)))
 }
 
 fn serve(arguments: &Run) -> Result<(), Failure> {
@@ -208,6 +229,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     };
     let settings =
         Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
+    let policy = config.health.policy(file)?;
     if arguments.check {
         // This reads the broker's address and files but sends nothing, because the link's task does
         // not run.
@@ -253,6 +275,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         return valid(&rows);
     }
     log(arguments.log);
+    let host = HostHealth::open(&state).map_err(|error| Failure::file("write", &state, &error))?;
+    let health = GatewayHealth::new(&roster, policy, host);
     if cloud.is_none() {
         warn!("no cloud is configured: epochs stay in the state folder until it is full");
     }
@@ -276,7 +300,9 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     );
     runtime()?.block_on(async move {
         let children = Children { group: roster.group(), name, members, secret: &link_secret };
-        let (parent, urls) = listen.open(link.as_ref(), children, (file, &folder))?;
+        let (parent, urls) =
+            listen.open(link.as_ref(), children, (file, &folder), Some(&health))?;
+        let served = serve_health(config.health.listen, &health)?;
         let write = record.clone();
         let rosters = Rosters {
             newest: roster_watch.rosters(),
@@ -285,12 +311,15 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
                 moteseal_files::replace(&write, roster.bytes(), 0o644)
             }),
         };
-        let gateway = Gateway::bind(station, settings, cloud).await?.with_rosters(rosters);
+        let gateway = Gateway::bind(station, settings, cloud)
+            .await?
+            .with_rosters(rosters)
+            .with_health(health);
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
-        for url in urls {
+        for url in urls.into_iter().chain(served.as_ref().map(|(_, url)| url.clone())) {
             let _ = writeln!(std::io::stdout(), "{url}");
         }
         let state = parent.state();

@@ -2,12 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use moteseal_client::input::LinkSecret;
 use moteseal_client::sum::BrokerConfig;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_gateway::GatewayHealth;
 use moteseal_net::any::{CertificateFiles, CoapAddress};
 use moteseal_net::coap::{Address, CoapParent, Security};
 use moteseal_net::mqtt::{self, MqttParent};
@@ -119,18 +121,24 @@ impl Listen<'_> {
         coap.into_iter().chain(self.coaps.map(|address| format!("coaps://{address}"))).collect()
     }
 
-    /// Connects to the broker and listens. Returns the parent's end of the link, and the addresses.
+    /// Connects to the broker and listens. Returns the parent's end of the link, and the addresses. `health`
+    /// is served on the same sockets.
     pub(crate) fn open(
         &self,
         broker: Option<&mqtt::Options>,
         children: Children<'_>,
         (file, folder): (&Path, &Path),
+        health: Option<&Arc<GatewayHealth>>,
     ) -> Result<(AnyParent, Vec<String>), Failure> {
         let Children { group, name, members, secret } = children;
         let mqtt = broker.map(|broker| MqttParent::new(broker, members.clone())).transpose()?;
         let mut urls = Vec::new();
         let mut coap = self.is_some().then(|| CoapParent::new(name, members));
         if let Some(parent) = &mut coap {
+            if let Some(health) = health {
+                let health = Arc::clone(health);
+                parent.serve(Arc::new(move |owner, request| health.respond(owner, request)));
+            }
             let in_key = |key: &'static str| {
                 move |error: LinkError| Failure::from(error).about_key(file, key)
             };
@@ -152,6 +160,9 @@ impl Listen<'_> {
                 let bound =
                     parent.listen(address, serving(config)?).map_err(in_key("listen_coaps"))?;
                 urls.push(format!("coaps://{bound}"));
+            }
+            if let Some(health) = health {
+                parent.handles().into_iter().for_each(|handle| health.attach(handle));
             }
         }
         Ok((AnyParent::new(mqtt, coap), urls))

@@ -23,6 +23,7 @@ mod files;
 mod gateway;
 mod get;
 mod hub;
+mod health;
 mod input_table;
 mod inspect;
 mod key;
@@ -106,6 +107,9 @@ enum Command {
     /// Broadcast to many receivers with one signature, and verify broadcasts.
     #[command(subcommand)]
     Broadcast(broadcast::Command),
+    /// Show the health of nodes.
+    #[command(subcommand)]
+    Health(health::Command),
     /// Serve signed time to motes, which have no other clock of the time of day.
     #[command(subcommand)]
     Time(signed_time::Command),
@@ -178,6 +182,7 @@ fn main() -> ExitCode {
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Sum(command) => sum::run(&command),
         Command::Broadcast(command) => broadcast::run(&command),
+        Command::Health(command) => health::run(&command),
         Command::Time(command) => signed_time::run(&command),
         Command::Store(command) => store::run(command),
         Command::Completions { shell } => {

@@ -88,6 +88,7 @@ mod error;
 pub mod estimate;
 mod explain;
 mod get;
+pub mod health;
 pub mod input;
 mod newest;
 pub mod output;

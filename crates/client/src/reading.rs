@@ -44,7 +44,7 @@ const LATE: Duration = Duration::from_secs(5);
 /// How long a response without that information is fresh (RFC 7252, section 5.10.5).
 const FRESH: u32 = 60;
 /// The maximum length of a response, in bytes.
-const MAX_RESPONSE: usize = 1 << 18;
+const MAX_RESPONSE: usize = 1 << 20;
 /// The first byte of a stream of urgent events, which begins with a schema item.
 const SCHEMA: u8 = 0x82;
 /// The content format of a JSON object.
@@ -89,6 +89,14 @@ pub enum GetError {
         /// The device's message, without control characters.
         message: String,
     },
+    /// The response is not a record of health.
+    #[error("{url}: the response is not a record of health: {cause}")]
+    Health {
+        /// The address.
+        url: String,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// The response is not a signed reading of the group.
     #[error("{0}")]
     Rejected(#[from] ReadingError),
@@ -119,6 +127,7 @@ impl GetError {
             #[cfg(feature = "tls")]
             Self::Session { error, .. } => error.name(),
             Self::NoReading { .. } => "NoReading",
+            Self::Health { .. } => "BadHealth",
             Self::Rejected(error) => error.name(),
             Self::Event(error) => error.name(),
             Self::OtherReading { .. } => "OtherReading",
@@ -137,7 +146,7 @@ impl GetError {
             Self::Session { error, .. } => error.kind(),
             // The device has no reading yet, or cannot sign one at the moment.
             Self::NoReading { code, .. } if code.class() == 5 => ErrorKind::Unreachable,
-            Self::NoReading { .. } => ErrorKind::Usage,
+            Self::NoReading { .. } | Self::Health { .. } => ErrorKind::Usage,
             Self::Rejected(_) | Self::Event(_) | Self::OtherReading { .. } => ErrorKind::Refused,
             Self::Older(error) => error.kind(),
         }

@@ -56,6 +56,7 @@ pub mod error;
 pub mod cbor;
 pub mod cose;
 pub mod digest;
+pub mod health;
 pub mod identity;
 pub mod link;
 pub mod manual;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use moteseal_core::signature::Signer;
 use moteseal_net::coap::config::{Config, Limits};
 use moteseal_net::coap::{ExchangeId, Owner, Request, Response, Security, Service, Socket};
+use moteseal_net::health::NodeHealth;
 use moteseal_verify::Roster;
 use tokio::sync::watch;
 #[cfg(feature = "tls")]
@@ -22,7 +23,7 @@ use crate::published::Published;
 use crate::resources::Resources;
 use crate::sensors::Sensed;
 
-/// The maximum length of the body of a request, in bytes. No resource takes one.
+/// The maximum length of the body of a request, in bytes. Only the policy of health takes one.
 const MAX_BODY: usize = 1024;
 /// The bounds on what clients can make a device store.
 const LIMITS: Limits = Limits {
@@ -63,13 +64,20 @@ pub fn security(device: DeviceId, psk: Zeroizing<[u8; 32]>) -> Result<Security, 
 pub struct CoapServer<K> {
     resources: Arc<Mutex<Resources<K>>>,
     sockets: Vec<Socket>,
+    health: Option<Arc<NodeHealth>>,
 }
 
 impl<K: Signer + Send + 'static> CoapServer<K> {
     /// Creates a server without sockets.
     #[must_use]
     pub fn new(resources: Resources<K>) -> Self {
-        Self { resources: Arc::new(Mutex::new(resources)), sockets: Vec::new() }
+        Self { resources: Arc::new(Mutex::new(resources)), sockets: Vec::new(), health: None }
+    }
+
+    /// Serves the device's health on all sockets too. Call this before [`listen`](Self::listen).
+    #[must_use]
+    pub fn with_health(self, health: Arc<NodeHealth>) -> Self {
+        Self { health: Some(health), ..self }
     }
 
     /// Listens on an address, and returns the address of the socket. May be called for several
@@ -83,8 +91,11 @@ impl<K: Signer + Send + 'static> CoapServer<K> {
     pub fn listen(&mut self, address: SocketAddr, security: Security) -> io::Result<SocketAddr> {
         let config =
             Config { body_limit: Arc::new(|_, _| MAX_BODY), limits: LIMITS, ..Config::default() };
-        let served = Served(Arc::clone(&self.resources));
+        let served = Served(Arc::clone(&self.resources), self.health.clone());
         let socket = Socket::listen(address, security, config, |_| Box::new(served))?;
+        if let Some(health) = &self.health {
+            health.attach(socket.handle().clone());
+        }
         let address = socket.handle().address();
         self.sockets.push(socket);
         Ok(address)
@@ -150,10 +161,14 @@ fn lock<K>(resources: &Mutex<Resources<K>>) -> MutexGuard<'_, Resources<K>> {
 }
 
 /// Answers the requests of a socket.
-struct Served<K>(Arc<Mutex<Resources<K>>>);
+struct Served<K>(Arc<Mutex<Resources<K>>>, Option<Arc<NodeHealth>>);
 
 impl<K: Signer + Send + 'static> Service for Served<K> {
-    fn request(&mut self, _: ExchangeId, _: Owner, request: Request) -> Option<Response> {
+    fn request(&mut self, _: ExchangeId, owner: Owner, request: Request) -> Option<Response> {
+        let health = self.1.as_ref();
+        if let Some(response) = health.and_then(|of| of.respond(Instant::now(), owner, &request)) {
+            return Some(response);
+        }
         Some(lock(&self.0).respond(Instant::now(), &request))
     }
 }

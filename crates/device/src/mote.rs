@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
+use moteseal_core::health::Health;
 use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
@@ -39,7 +40,7 @@ use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Announcement, Forwarder, Noted};
 use moteseal_seal::stream::{Open as OpenItem, Selection};
 use moteseal_seal::tree::Tree;
-use moteseal_seal::wire::{MAX_EVENTS, MAX_RECORD};
+use moteseal_seal::wire::{MAX_EVENTS, MAX_HEALTH_FRAME, MAX_RECORD};
 use moteseal_seal::{Answers, Seal, Statement, star};
 use moteseal_verify::{Roster, write};
 
@@ -564,6 +565,15 @@ impl<K: Signer, const N: usize> Mote<K, N> {
             }
         }
         Ok(frames)
+    }
+
+    /// Returns a frame with this health, for the gateway.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`]. This would be a bug, because the length of a record is limited.
+    pub fn health_frame(&self, health: &Health) -> Result<Vec<u8>, BufferTooSmall> {
+        let mut out = [0; MAX_HEALTH_FRAME];
+        self.session.health_frame(health, &mut out).map(<[u8]>::to_vec)
     }
 
     /// Receives the gateway's refusal of a seal. Returns the seal and the name of the refusal if

@@ -5,13 +5,12 @@
 //! [`Resources`] answers requests and does no I/O. Only readings are signed when they are requested;
 //! events and seals were signed before.
 
-pub(crate) mod links;
-
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use moteseal_core::signature::Signer;
+use moteseal_net::coap::links::{self, Link};
 use moteseal_net::coap::{Code, Format, Request, Response};
 use moteseal_verify::{Roster, write};
 use sha2::{Digest as _, Sha256};
@@ -19,7 +18,6 @@ use sha2::{Digest as _, Sha256};
 use crate::durable::SignedEvent;
 use crate::mote::{EndedEpoch, MAX_ENDED};
 use crate::sensors::{Sensed, Sensors};
-use links::Link;
 
 /// The path of the list of resources (RFC 6690).
 pub const CORE: &str = "/.well-known/core";
@@ -65,6 +63,8 @@ pub struct Resources<K> {
     event: Option<Version>,
     /// The seals of the newest epoch that has ended, or why there are none.
     seals: Result<Version, String>,
+    /// The links to the resources of others on the same sockets.
+    others: Vec<Link>,
 }
 
 impl<K: Signer> Resources<K> {
@@ -72,7 +72,13 @@ impl<K: Signer> Resources<K> {
     #[must_use]
     pub fn new(sensors: Sensors<K>) -> Self {
         let events = Version::new(stream(sensors.schema(), &[]));
-        Self { sensors, events, event: None, seals: Err(no_epoch()) }
+        Self { sensors, events, event: None, seals: Err(no_epoch()), others: Vec::new() }
+    }
+
+    /// Adds links to resources that another service answers on the same sockets.
+    #[must_use]
+    pub fn with_links(self, others: impl IntoIterator<Item = Link>) -> Self {
+        Self { others: others.into_iter().collect(), ..self }
     }
 
     /// Continues under a later version of the roster.
@@ -128,7 +134,7 @@ impl<K: Signer> Resources<K> {
             Link::new(EVENT, "moteseal.event", "63 18", ""),
             Link::new(SEAL, "moteseal.seal", "63", ""),
         ];
-        links::list(self.sensors.links().chain(own), query)
+        links::list(self.sensors.links().chain(own).chain(self.others.iter().cloned()), query)
     }
 
     fn event(&self, request: &Request) -> Response {

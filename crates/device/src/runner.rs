@@ -12,16 +12,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use moteseal_api::{ErrorKind, NamedError as _};
+use moteseal_api::ErrorKind;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
 use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError};
 use moteseal_verify::{Calendar, Roster};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, info, warn};
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
 
 use crate::answerers::Answerers;
 use crate::clock::Clock;
@@ -33,26 +32,27 @@ use crate::seal::SealRefused;
 use crate::warning_log::WarningLog;
 
 mod live;
+mod health;
 mod publishing;
 mod retry;
 mod roster;
+mod sending;
 mod sums;
 mod urgent;
 
 pub use live::{LiveReading, Recorded, Reply};
+pub use health::HealthLink;
+use health::next_report;
 use publishing::Unpublished;
 use retry::Retry;
 use roster::{next_policy, next_roster};
+use sending::note_link;
 use sums::receive;
 pub use urgent::{UrgentReading, UrgentReport};
 use urgent::{Waiting, arrived, next_urgent};
 
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
-/// The maximum number of frames that are sent before the gateway's frames are received again.
-const FRAMES: usize = 32;
-/// If a link that is up does not accept a frame within this time, the frame is lost.
-const SEND_TIME: Duration = Duration::from_secs(2);
 /// The time by which an earlier clock of this device may have been ahead of its clock now, in
 /// milliseconds.
 const CLOCK_TOLERANCE_MS: u64 = 86_400_000;
@@ -78,6 +78,8 @@ pub struct Settings {
     pub urgent: Option<mpsc::Receiver<UrgentReading>>,
     /// Receives what clients of the device may read, as soon as it is durable.
     pub publisher: Option<Publisher>,
+    /// The device's health, which is sent to the gateway; `None` if it is not.
+    pub health: Option<HealthLink>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -95,6 +97,7 @@ impl Settings {
             policies: Vec::new(),
             urgent: None,
             publisher: None,
+            health: None,
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(30),
         }
@@ -385,6 +388,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     let mut rosters = run.settings.rosters.take();
     let mut policies = std::mem::take(&mut run.settings.policies);
     let mut urgent = run.settings.urgent.take();
+    let mut reports = run.settings.health.as_ref().map(|health| health.reports.clone());
     let mut stop = pin!(stop);
     let mut turn = 0_usize;
     loop {
@@ -396,6 +400,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         run.end_passed_epochs(&mut readings)?;
         run.reply()?;
         run.publish()?;
+        run.note_health();
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
             run.send(link).await?
@@ -436,6 +441,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             (place, down) = receive(sum_links, turn) => {
                 run.receive_from_parent(place, &down.map_err(RunError::Link)?)?;
             }
+            report = next_report(&mut reports) => run.send_health(link, &report).await?,
             reading = next_urgent(&mut urgent) => run.take_urgent(&mut readings, reading)?,
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             () = sleep_until(run.retry.at) => run.try_again(is_up),
@@ -582,23 +588,6 @@ impl<K: Signer + Send> Run<'_, K> {
         !mote.has_begun() || mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
     }
 
-    /// Makes everything durable and sends what is due. Returns whether there may be more frames.
-    async fn send<L: ChildLink>(&mut self, link: &L) -> Result<bool, RunError> {
-        let frames = self.mote.frames(FRAMES)?;
-        self.send_urgent(link).await?;
-        let has_more = frames.len() == FRAMES;
-        for frame in frames {
-            match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
-                Ok(Ok(())) => {}
-                Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
-                // The frame is lost. A link may lose any frame, so the frame is sent again later.
-                Ok(Err(error)) => self.log.warn("a frame was not sent", error.named()),
-                Err(_) => return Ok(false),
-            }
-        }
-        Ok(has_more)
-    }
-
     /// Receives a message from the gateway.
     fn receive_from_gateway(
         &mut self,
@@ -624,6 +613,7 @@ impl<K: Signer + Send> Run<'_, K> {
             Down::Frame(frame) => match self.mote.acknowledged(frame)? {
                 Ok(is_news) => {
                     self.retry.received();
+                    self.note_acknowledged();
                     if is_news {
                         self.retry.reset();
                     }
@@ -663,15 +653,5 @@ impl<K: Signer + Send> Run<'_, K> {
             );
         }
         self.gives_up = gives_up;
-    }
-}
-
-fn note_link(state: &State) {
-    match state {
-        State::Up => info!("the link to the gateway is up"),
-        State::Down { cause, again_in } => {
-            warn!(cause = %cause.named(), ?again_in, "the link to the gateway is down; readings wait");
-        }
-        State::Connecting => {}
     }
 }

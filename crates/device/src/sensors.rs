@@ -14,13 +14,13 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{SignError, Signer};
+use moteseal_net::coap::links::Link;
 use moteseal_net::coap::{Code, Format, Request, Response};
 use moteseal_seal::{READING_OVERHEAD, ReadingFormat, SignedReading};
 use moteseal_verify::Roster;
 use moteseal_verify::reading::{OPAQUE, Pack, column_name, join, multipart};
 
 use crate::key_ring::KeyRing;
-use crate::resources::links::Link;
 use crate::seal::{Profile, SealRefused};
 
 /// The path of the resource with all columns. A column's path is below it.

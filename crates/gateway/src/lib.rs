@@ -66,6 +66,7 @@ mod clock;
 pub mod coordinator;
 mod error;
 mod group_time;
+pub mod health;
 mod ledger;
 mod metrics;
 pub mod outbox;
@@ -87,6 +88,7 @@ pub use coordinator::{
     Ended, EventRefused, FrameEffect, GroupCoordinator, Newest, Refused, Standing,
 };
 pub use error::ServiceError;
+pub use health::GatewayHealth;
 pub use outbox::Outbox;
 pub use queues::Queues;
 pub use service::{Gateway, Settings, Time};

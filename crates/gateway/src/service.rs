@@ -18,14 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
 use moteseal_api::NamedError as _;
-use moteseal_core::link::claimed_device;
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::link::State;
 use moteseal_net::{Client, LinkError, ParentLink, Up};
-use moteseal_seal::wire::EventFrame;
+use moteseal_seal::wire::{EventFrame, HealthFrame};
 use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::{UPKEEP, gauge_value as value};
 use moteseal_service::{LogLimit, Monitor, Monitored};
@@ -33,6 +31,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
+mod health;
+mod messages;
 mod rosters;
 mod urgent;
 
@@ -41,9 +41,11 @@ use crate::coordinator::{Counts, Refused};
 use crate::error::ServiceError;
 use crate::group_time::GroupTime;
 pub use crate::group_time::Time;
+use crate::health::GatewayHealth;
 use crate::metrics::Metrics;
 use crate::station::{Outgoing, Station, StationError};
 use crate::uplink;
+use messages::{confirm, send};
 pub use rosters::{RecordRoster, Rosters};
 
 /// The maximum number of frames that the station receives before it commits.
@@ -61,8 +63,6 @@ const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// The maximum number of messages that wait for the link. Messages beyond it are dropped. A device
 /// that asks again receives a new acknowledgement.
 const MESSAGES: usize = 64;
-/// How long the link may take to accept a message.
-const SEND_TIME: Duration = Duration::from_secs(5);
 /// How often the station reads the clock.
 const TICK: Duration = Duration::from_millis(50);
 /// The name of the problem that is reported when the state folder has reached its maximum size.
@@ -108,11 +108,16 @@ pub(crate) struct Shared {
     pub(crate) is_link_up: AtomicBool,
     pub(crate) takes_frames: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
+    pub(crate) health: Option<Arc<GatewayHealth>>,
 }
 
 impl Monitored for Shared {
     fn metrics(&self) -> String {
-        self.metrics.render()
+        let mut page = self.metrics.render();
+        if let Some(health) = &self.health {
+            health.render(&mut page);
+        }
+        page
     }
 
     fn trouble(&self) -> Option<&'static str> {
@@ -135,6 +140,7 @@ pub struct Gateway {
     cloud: Option<Client>,
     monitor: Option<Monitor>,
     rosters: Option<Rosters>,
+    health: Option<Arc<GatewayHealth>>,
 }
 
 impl fmt::Debug for Gateway {
@@ -155,13 +161,19 @@ impl Gateway {
         cloud: Option<Client>,
     ) -> Result<Self, ServiceError> {
         let monitor = crate::monitor(settings.listen).await?;
-        Ok(Self { station, settings, cloud, monitor, rosters: None })
+        Ok(Self { station, settings, cloud, monitor, rosters: None, health: None })
     }
 
     /// Makes the gateway continue with each later version of the roster while it runs.
     #[must_use]
     pub fn with_rosters(self, rosters: Rosters) -> Self {
         Self { rosters: Some(rosters), ..self }
+    }
+
+    /// Makes the gateway keep, serve and export the health of its nodes and its own.
+    #[must_use]
+    pub fn with_health(self, health: Arc<GatewayHealth>) -> Self {
+        Self { health: Some(health), ..self }
     }
 
     /// Returns the address on which metrics and health are served.
@@ -180,13 +192,14 @@ impl Gateway {
         link: L,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ServiceError> {
-        let Self { station, settings, cloud, monitor, rosters } = self;
+        let Self { station, settings, cloud, monitor, rosters, health } = self;
         let shared = Arc::new(Shared {
             metrics: Arc::new(Metrics::new()),
             stored: Arc::new(Notify::new()),
             is_link_up: AtomicBool::new(false),
             takes_frames: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
+            health,
         });
         let roster = station.coordinator().roster();
         info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
@@ -219,6 +232,10 @@ impl Gateway {
         }
         if let Some(monitor) = monitor {
             tasks.spawn(monitor.serve(Arc::clone(&shared)));
+        }
+
+        if let Some(health) = &shared.health {
+            tasks.spawn(Arc::clone(health).run());
         }
 
         let mut state = link.state();
@@ -284,30 +301,6 @@ fn note_link(shared: &Shared, state: &State) {
         }
         State::Up if !was_up => info!("the link to the devices is up"),
         _ => {}
-    }
-}
-
-/// Answers a device where this frame came from, whose tag was checked. A frame of another device than
-/// the one that the transport reports proves nothing about either.
-fn confirm<L: ParentLink>(link: &L, up: &Up) {
-    if claimed_device(&up.frame) == Some(DeviceId(up.device)) {
-        link.confirm(up.device, up.origin);
-    }
-}
-
-async fn send<L: ParentLink>(link: &L, outgoing: Outgoing) {
-    if let Some(announcement) = outgoing.announcement {
-        let announced =
-            tokio::time::timeout(SEND_TIME, link.announce(Bytes::from(announcement))).await;
-        debug!(?announced, "announced");
-    }
-    for (device, frame) in outgoing.events.into_iter().chain(outgoing.acknowledgements) {
-        // A device that does not receive this acknowledgement asks again.
-        let sent = tokio::time::timeout(SEND_TIME, link.send(device.0, Bytes::from(frame))).await;
-        if !matches!(sent, Ok(Ok(()))) {
-            debug!(%device, ?sent, "an acknowledgement was not sent");
-            break;
-        }
     }
 }
 
@@ -562,6 +555,9 @@ impl Keeper {
         if EventFrame::is_claimed(&up.frame) {
             return self.receive_event(link, up);
         }
+        if HealthFrame::is_claimed(&up.frame) {
+            return self.receive_health(link, up);
+        }
         match self.station.receive(&up.frame, self.time.checked_against()) {
             Ok(news) => {
                 confirm(link, up);
@@ -574,6 +570,7 @@ impl Keeper {
                     confirm(link, up);
                 }
                 self.shared.metrics.refused(refused.name());
+                self.shared.health.iter().for_each(|health| health.refused());
                 let device = DeviceId(up.device);
                 let is_lasting = matches!(refused, Refused::OverQuota | Refused::OtherSeal)
                     || refused.is_behind()
@@ -683,6 +680,9 @@ impl Keeper {
         let names = outbox.names();
         metrics.outbox_items.set(value(names.len() as u64));
         metrics.outbox_bytes.set(value(outbox.bytes()));
+        if let Some(health) = &self.shared.health {
+            health.measured(names.len(), seen);
+        }
         metrics.oldest_epoch.set(value(names.first().map_or(newest, |name| name.epoch).0));
     }
 }

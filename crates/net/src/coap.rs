@@ -12,6 +12,7 @@ mod connect;
 pub mod endpoint;
 pub mod exchange;
 mod link;
+pub mod links;
 pub mod message;
 mod peer;
 mod places;
@@ -25,7 +26,7 @@ pub use endpoint::{Counters, Endpoint, Event, Output};
 pub use exchange::{ExchangeId, Request, RequestError, RequestId, Response};
 #[cfg(feature = "tls")]
 pub use link::Credentials;
-pub use link::{ChildOptions, CoapChild, CoapParent};
+pub use link::{ChildOptions, CoapChild, CoapParent, Resources};
 pub use message::{Code, Format};
 pub(crate) use places::At;
 pub use socket::{Handle, Observation, Security, Service, Socket, SocketCounters, To, refused_by};

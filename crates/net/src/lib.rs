@@ -8,6 +8,7 @@
 //!   its children. [`in_memory`] implements it within a process, [`mqtt`] over a broker, [`coap`]
 //!   from host to host, [`any`] by the scheme of an address.
 //! - [`broadcast`] is for media on which every participant receives every frame.
+//! - [`health`] serves the health of a node, and of the nodes below a gateway, over CoAP.
 //! - [`serial`] connects one mote to its gateway.
 //! - `dtls` encrypts and authenticates datagrams (DTLS 1.2), without sockets and without a clock.
 //! - A [`Client`] connects to one cloud. If the cloud is busy, the client waits and repeats the
@@ -49,6 +50,7 @@ pub mod dtls;
 mod error;
 mod fair;
 mod file;
+pub mod health;
 pub mod in_memory;
 pub mod link;
 pub mod mqtt;

@@ -19,11 +19,12 @@ use core::hash::{Hash, Hasher};
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
+use moteseal_core::health::Health;
 use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 
 use crate::sample::{Announcement, Forwarder};
-use crate::wire::{Acknowledgement, EventAnswer, EventFrame, Refusal, Uplink};
+use crate::wire::{Acknowledgement, EventAnswer, EventFrame, HealthFrame, Refusal, Uplink};
 use crate::{Position, Statement};
 
 /// The number of consecutive timeouts after which the coordinator is assumed to have lost data
@@ -171,6 +172,18 @@ impl DeviceSession {
     #[must_use]
     pub const fn is_abandoned(&self) -> bool {
         self.unknown >= PATIENCE
+    }
+
+    /// Writes a frame with the device's health to `out`.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`]; [`MAX_HEALTH_FRAME`](crate::wire::MAX_HEALTH_FRAME) bytes suffice.
+    pub fn health_frame<'o>(
+        &self,
+        health: &Health,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
+        HealthFrame { health: *health }.close(self.device, &self.link, out)
     }
 
     /// Writes the next frame that is due to `out`, or returns `None` if no frame is due. The length

@@ -17,8 +17,10 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence,
 };
 
+mod health;
 mod refusal;
 mod urgent;
+pub use health::{HealthFrame, MAX_HEALTH_FRAME};
 pub use refusal::{MAX_REFUSAL, Refusal};
 pub use urgent::{EventAnswer, EventFrame, MAX_EVENT_ANSWER};
 

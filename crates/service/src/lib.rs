@@ -45,6 +45,7 @@
 mod client_key;
 mod descriptors;
 mod file_watch;
+pub mod health;
 pub mod listener;
 pub mod log_limit;
 pub mod metrics;
@@ -62,6 +63,7 @@ mod tls_files;
 
 pub use client_key::ClientKey;
 pub use file_watch::{FileState, FileWatch};
+pub use health::{Figures, HostHealth};
 pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};
 pub use log_limit::LogLimit;
 pub use metrics::Table;

@@ -12,6 +12,7 @@ use moteseal_device::published::{Published, Publisher, channels};
 use moteseal_device::resources::Resources;
 use moteseal_device::sensors::{SENSORS, Sensors};
 use moteseal_net::coap::Security;
+use moteseal_net::health::NodeHealth;
 use moteseal_verify::Roster;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -28,6 +29,7 @@ pub(super) struct Served {
     psk: Zeroizing<[u8; 32]>,
     published: Published,
     rosters: watch::Receiver<Arc<Roster>>,
+    health: Arc<NodeHealth>,
 }
 
 impl Served {
@@ -37,7 +39,7 @@ impl Served {
         given: [&[SocketAddr]; 2],
         config: Option<&config::Coap>,
         parts: impl FnOnce() -> (Sensors<SecretKey>, Zeroizing<[u8; 32]>),
-        rosters: watch::Receiver<Arc<Roster>>,
+        (rosters, health): (watch::Receiver<Arc<Roster>>, &Arc<NodeHealth>),
     ) -> Option<(Self, Publisher)> {
         let configured: [&[SocketAddr]; 2] =
             config.map(|coap| [&coap.listen[..], &coap.listen_dtls]).unwrap_or_default();
@@ -51,16 +53,18 @@ impl Served {
         }
         let (publisher, published) = channels();
         let (sensors, psk) = parts();
-        Some((Self { addresses, sensors, psk, published, rosters }, publisher))
+        let health = Arc::clone(health);
+        Some((Self { addresses, sensors, psk, published, rosters, health }, publisher))
     }
 
     /// Listens on the addresses, and serves the device until the device stops.
     pub(super) async fn serve(this: Option<Self>) -> Result<(), Failure> {
-        let Some(Self { addresses, sensors, psk, published, rosters }) = this else {
+        let Some(Self { addresses, sensors, psk, published, rosters, health }) = this else {
             return std::future::pending().await;
         };
         let device = sensors.device();
-        let mut server = CoapServer::new(Resources::new(sensors));
+        let mut server = CoapServer::new(Resources::new(sensors).with_links(NodeHealth::links()))
+            .with_health(health);
         for (address, is_secure) in addresses {
             let (scheme, security) = protection(is_secure, device, &psk)?;
             let bound = server.listen(address, security).map_err(|error| {

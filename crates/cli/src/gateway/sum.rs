@@ -236,7 +236,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     };
     runtime()?.block_on(async {
         let of = Children { group: roster.group(), name: own_group, members, secret: &link_secret };
-        let (children, urls) = listen.open(link.as_ref(), of, (file, &folder))?;
+        let (children, urls) = listen.open(link.as_ref(), of, (file, &folder), None)?;
         let up = up.open(id.0)?;
         let bound = SumGateway::bind(aggregator, number_file, config.listen).await;
         let gateway = bound?.with_versions(versions);

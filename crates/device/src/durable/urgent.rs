@@ -257,6 +257,12 @@ impl<K: Signer> DurableMote<K> {
         !self.urgent.pending.is_empty()
     }
 
+    /// Returns the number of urgent events that wait for the gateway.
+    #[must_use]
+    pub fn waiting_urgent(&self) -> usize {
+        self.urgent.pending.len()
+    }
+
     /// Returns the newest urgent events, oldest first: at most 16. They include events that the gateway
     /// has stored, as far as this process or the journal knows them.
     #[must_use]

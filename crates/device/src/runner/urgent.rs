@@ -10,7 +10,8 @@ use moteseal_net::{ChildLink, LinkError};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{FRAMES, Readings, Run, RunError, SEND_TIME};
+use super::sending::{FRAMES, SEND_TIME};
+use super::{Readings, Run, RunError};
 use crate::durable::{DurableError, UrgentOutcome, UrgentPlace};
 use crate::seal::SealRefused;
 

@@ -6,6 +6,7 @@ mod broadcast_addressed;
 mod broadcast_delivery;
 mod broadcast_receipts;
 mod ended;
+mod health_over_coap;
 mod import;
 mod outbox;
 mod push;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use moteseal_api::ErrorKind;
 use moteseal_core::digest::Digest;
+use moteseal_core::health::{Health, MAX_HEALTH};
 use moteseal_core::link::{FrameError, MAX_FRAME, claimed_device};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::UrgentEvent;
-use moteseal_seal::wire::{EventAnswer, EventFrame, MAX_EVENT_ANSWER};
+use moteseal_seal::wire::{EventAnswer, EventFrame, HealthFrame, MAX_EVENT_ANSWER};
 use moteseal_verify::{SchemaEntry, Urgent, UrgentRefused};
 
-use super::{GroupCoordinator, link_key};
+use super::{GroupCoordinator, Refused, link_key};
 
 /// Why an urgent event is rejected. The device is told the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -118,6 +119,23 @@ impl GroupCoordinator {
         };
         let digest = UrgentEvent::digest(frame.event).map_err(|_| FrameError::Malformed)?;
         Ok(Claimed { device, digest, frame })
+    }
+
+    /// Opens a device's frame with its health.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(crate) fn open_health(&self, frame: &[u8]) -> Result<(DeviceId, Health), Refused> {
+        if frame.len() > MAX_HEALTH + 64 {
+            return Err(Refused::Frame(FrameError::Malformed));
+        }
+        let device = claimed_device(frame).ok_or(Refused::Frame(FrameError::Malformed))?;
+        let slot = self.slot(device).ok_or(Refused::UnknownDevice)?;
+        let opened = match &self.devices[slot as usize].key {
+            Some(key) => HealthFrame::open(frame, key),
+            None => HealthFrame::open(frame, &link_key(&self.secret, &self.roster, device)),
+        };
+        Ok((device, opened.map_err(Refused::Frame)?.health))
     }
 
     /// Verifies the event of a frame. `now` is the current epoch by the coordinator's own clock.

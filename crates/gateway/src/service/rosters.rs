@@ -43,6 +43,9 @@ impl Keeper {
         });
         match loaded {
             Ok(recovered) => {
+                if let Some(health) = &self.shared.health {
+                    health.load(&roster);
+                }
                 link.set_members(roster.devices().map(|device| device.id.0).collect());
                 let refused = recovered.refused;
                 info!(version, refused, "loaded a later version of the roster");

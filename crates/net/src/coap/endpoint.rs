@@ -14,13 +14,15 @@ use super::blocks::{Representations, Uploads};
 use super::config::{Config, Owner, Peer};
 use super::exchange::{ExchangeId, Request, RequestError, RequestId, Response};
 use super::message::{Code, Kind, Malformed, Message, Number, Token};
-use super::peer::{Fate, Purpose, State};
+use super::peer::{Fate, Observer, Purpose, State};
 use super::transfer::{Progress, Transfer};
 
 mod observers;
 mod serving;
 
+pub use super::peer::CONFIRMED;
 use observers::Observers;
+pub use observers::PERIODIC_OBSERVERS;
 
 /// A datagram to send, or an event.
 #[derive(Debug)]
@@ -468,7 +470,10 @@ fn received(now: Instant, peer: Peer, state: &mut State, shared: &mut Shared, me
         Kind::Acknowledgement => acknowledged(now, peer, state, shared, message),
         Kind::Reset if message.code != Code::EMPTY => {}
         Kind::Reset => {
-            if let Some(outgoing) = state.settle(message.id, None) {
+            let rejects = |observer: &&Observer| observer.unconfirmed.is(message.id);
+            if let Some(token) = state.observers.iter().find(rejects).map(|of| of.token) {
+                serving::unregister(peer, state, shared, token);
+            } else if let Some(outgoing) = state.settle(message.id, None) {
                 lost(now, peer, state, shared, outgoing.purpose, RequestError::Reset);
                 state.start_waiting(now, peer, shared);
             }

@@ -156,6 +156,11 @@ pub struct Response {
     pub body: Bytes,
     /// Whether the server registers the observer that the request asks for.
     pub accepts_observer: bool,
+    /// Whether new versions follow at intervals and a lost one does not matter. Notifications are then
+    /// not confirmable, except for the first one, every
+    /// [`CONFIRMED`](super::endpoint::CONFIRMED)th one and one a day, and a path has at most
+    /// [`PERIODIC_OBSERVERS`](super::endpoint::PERIODIC_OBSERVERS) observers.
+    pub is_periodic: bool,
 }
 
 impl Response {
@@ -169,6 +174,7 @@ impl Response {
             max_age: None,
             body: Bytes::new(),
             accepts_observer: false,
+            is_periodic: false,
         }
     }
 
@@ -194,6 +200,7 @@ impl Response {
             max_age: options.uint(Number::MAX_AGE),
             body: Bytes::new(),
             accepts_observer: options.first(Number::OBSERVE).is_some(),
+            is_periodic: false,
         }
     }
 

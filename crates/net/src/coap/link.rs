@@ -408,6 +408,9 @@ pub struct CoapParent {
     state: watch::Sender<State>,
 }
 
+/// Answers a request that belongs to no child, or returns `None` if it has no such resource.
+pub type Resources = Arc<dyn Fn(Owner, &Request) -> Option<Response> + Send + Sync>;
+
 /// What the sockets of a parent share.
 struct AtParent {
     group: String,
@@ -418,6 +421,8 @@ struct AtParent {
     places: Mutex<Places>,
     waiting: fair::Inbox,
     announcement: Mutex<Option<Bytes>>,
+    /// Other resources on the same sockets.
+    others: RwLock<Option<Resources>>,
 }
 
 impl fmt::Debug for CoapParent {
@@ -437,6 +442,7 @@ impl CoapParent {
             places: Mutex::default(),
             waiting: fair::Inbox::new(PARENT_BYTES),
             announcement: Mutex::default(),
+            others: RwLock::default(),
         };
         shared.set_members(members.into_iter().collect());
         let state = watch::Sender::new(State::Up);
@@ -476,6 +482,17 @@ impl CoapParent {
         let bound = socket.handle().address();
         self.sockets.push(socket);
         Ok(bound)
+    }
+
+    /// Serves other resources on the same sockets.
+    pub fn serve(&self, resources: Resources) {
+        *self.shared.others.write().unwrap_or_else(PoisonError::into_inner) = Some(resources);
+    }
+
+    /// Returns the handles of the sockets.
+    #[must_use]
+    pub fn handles(&self) -> Vec<Handle> {
+        self.sockets.iter().map(|socket| socket.handle().clone()).collect()
     }
 
     /// Returns a function that reports whether a device is a member now.
@@ -557,6 +574,10 @@ impl Service for ParentService {
     fn request(&mut self, id: ExchangeId, owner: Owner, request: Request) -> Option<Response> {
         let parts = request.path.strip_prefix("/link/").and_then(|rest| rest.rsplit_once('/'));
         let Some((group, name)) = parts else {
+            let others = self.shared.others.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(response) = others.as_ref().and_then(|of| of(owner, &request)) {
+                return Some(response);
+            }
             return Some(Response::error(Code::NOT_FOUND, "there is no such resource"));
         };
         if group != self.shared.group {

@@ -22,6 +22,11 @@ const HEADERS: u64 = 28;
 /// The maximum ratio of the bytes that are sent to an address and those received from it, while the
 /// address is not validated (as in RFC 9000, section 8.1).
 const AMPLIFICATION: u64 = 3;
+/// Every one of so many notifications of a periodic representation is confirmable.
+pub const CONFIRMED: u8 = 20;
+/// A notification that is sent this long after the last confirmable one is confirmable; RFC 7641,
+/// section 4.5, requires one in 24 hours.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(23 * 3600);
 
 /// The state of a peer.
 pub(super) struct State {
@@ -129,6 +134,42 @@ pub(super) struct Observer {
     pub(super) in_flight: bool,
     /// The newest representation, which is sent when the notification is acknowledged.
     pub(super) newest: Option<super::exchange::Response>,
+    /// The notifications that need no acknowledgement.
+    pub(super) unconfirmed: Unconfirmed,
+}
+
+/// The notifications of an observer that are not confirmable (RFC 7641, section 4.5).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unconfirmed {
+    /// How many were sent since the last confirmable one.
+    count: u8,
+    /// When the last confirmable one was sent.
+    confirmed: Option<Instant>,
+    /// The message id of the newest one, by which the observer rejects it.
+    id: Option<u16>,
+}
+
+impl Unconfirmed {
+    /// Returns whether the next notification need not be confirmable.
+    pub(super) fn may_follow(&self, now: Instant) -> bool {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < CONFIRMED_WITHIN;
+        self.count + 1 < CONFIRMED && self.confirmed.is_some_and(is_recent)
+    }
+
+    /// Notes that a notification with this message id was sent.
+    pub(super) const fn sent(&mut self, id: u16) {
+        (self.count, self.id) = (self.count + 1, Some(id));
+    }
+
+    /// Notes that a confirmable notification was sent.
+    pub(super) const fn confirm(&mut self, now: Instant) {
+        *self = Self { count: 0, confirmed: Some(now), id: None };
+    }
+
+    /// Returns whether the newest notification has this message id.
+    pub(super) fn is(&self, id: u16) -> bool {
+        self.id == Some(id)
+    }
 }
 
 /// The own message ids. An id must not be used again within EXCHANGE_LIFETIME.
@@ -228,6 +269,11 @@ impl State {
     /// [`validate`](Self::validate).
     pub(super) fn is_validated(&self) -> bool {
         self.budget.is_none() || self.answers
+    }
+
+    /// Returns whether the limit on amplification has ended.
+    pub(super) const fn is_unlimited(&self) -> bool {
+        self.budget.is_none()
     }
 
     /// Returns the number of bytes that a message to this peer may have.

@@ -14,6 +14,7 @@ use moteseal_net::coap::{
 mod blocks;
 mod messages;
 mod observers;
+mod periodic;
 mod requests;
 
 /// An endpoint, the time, and its events.

@@ -12,6 +12,7 @@ mod coap_places;
 mod coap_rules;
 #[cfg(feature = "tls")]
 mod dtls;
+mod health;
 #[cfg(feature = "tls")]
 mod hostile;
 mod in_process;

@@ -11,6 +11,10 @@ use super::super::message::Token;
 use super::super::peer::{Observer, State};
 use super::Counters;
 
+/// The maximum number of clients that observe one periodic representation. Without DTLS, a new one
+/// displaces the oldest one whose address is not validated.
+pub const PERIODIC_OBSERVERS: usize = 8;
+
 /// The observers of all peers.
 #[derive(Default)]
 pub(super) struct Observers {
@@ -18,7 +22,7 @@ pub(super) struct Observers {
     /// The number of the newest registration.
     next: u64,
     /// Those whose addresses are not validated, by the number of the registration.
-    pub(super) unproven: BTreeMap<u64, (Peer, Token)>,
+    pub(super) unproven: BTreeMap<u64, (Peer, Token, Box<str>)>,
     /// Unproven ones that must end before the next one is added, because there are too many.
     pub(super) displaced: Vec<(Peer, Token)>,
     /// The number of proven observers of each network.
@@ -51,6 +55,21 @@ impl Observers {
             && of_network.is_none_or(|of| *of < limits.observers_of_network)
     }
 
+    /// Returns whether a periodic representation has no room for another observer. If it has one whose
+    /// address is not validated, the oldest of these ends to make room.
+    pub(super) fn is_full(&mut self, peer: Peer, path: &str) -> bool {
+        let Some(peers) = self.paths.get(path) else { return false };
+        if peers.contains(&peer) || peers.len() < PERIODIC_OBSERVERS {
+            return false;
+        }
+        let is_other = |of: &Peer| self.displaced.iter().all(|(displaced, _)| displaced != of);
+        let mut unproven = self.unproven.values();
+        let oldest = unproven.find(|(of, _, observed)| **observed == *path && is_other(of));
+        let Some((oldest, token, _)) = oldest else { return true };
+        self.displaced.push((*oldest, *token));
+        false
+    }
+
     /// Notes a new observer of a path. Returns the number of its registration, or `None` if there are
     /// too many.
     pub(super) fn add(
@@ -71,12 +90,12 @@ impl Observers {
             *self.networks.entry(network(peer.address.ip())).or_default() += 1;
         } else {
             if self.unproven.len() >= unproven
-                && let Some((_, oldest)) = self.unproven.first_key_value()
+                && let Some((_, (oldest, token, _))) = self.unproven.first_key_value()
             {
                 counters.displaced += 1;
-                self.displaced.push(*oldest);
+                self.displaced.push((*oldest, *token));
             }
-            self.unproven.insert(self.next, (peer, token));
+            self.unproven.insert(self.next, (peer, token, path.into()));
         }
         self.total += 1;
         self.paths.entry(path.to_owned()).or_default().insert(peer);

@@ -10,7 +10,7 @@ use super::super::blocks::{Mark, Received};
 use super::super::config::Peer;
 use super::super::exchange::{ExchangeId, Request, Response};
 use super::super::message::{Block, Code, Kind, Message, Number, Token, encoded_length};
-use super::super::peer::{Incoming, Observer, Purpose, Reception, State};
+use super::super::peer::{Incoming, Observer, Purpose, Reception, State, Unconfirmed};
 use super::{Endpoint, Event, Shared, add_observe};
 
 /// The maximum length of the options that a response has in addition to those of its representation: a
@@ -18,6 +18,8 @@ use super::{Endpoint, Event, Shared, add_observe};
 const OPTIONS: usize = 5 + 4 + 5 + 4 + 1;
 /// When a client may try again after a request was refused because others are in progress, in seconds.
 const AGAIN: u32 = 1;
+/// When a client may try again to observe a periodic representation that too many observe, in seconds.
+const AGAIN_OBSERVING: u32 = 60;
 /// The length of a ping in bytes, with its IPv4 and UDP headers.
 const PING: usize = 4 + 28;
 /// The length of an observer's number as an option, and of the marker of the payload, in bytes.
@@ -298,6 +300,15 @@ fn finish(
     let is_first = block2.is_none_or(|block| block.number == 0);
     let is_observed =
         is_first && request.observes && response.accepts_observer && response.code.is_success();
+    if is_observed && response.is_periodic && shared.observers.is_full(peer, &request.path) {
+        shared.counters.unregistered += 1;
+        let refusal = "too many observe this resource; read it without observing it";
+        response = Response {
+            max_age: Some(AGAIN_OBSERVING),
+            ..Response::error(Code::TOO_MANY_REQUESTS, refusal)
+        };
+    }
+    let is_observed = is_observed && response.code.is_success();
     // A new observer is pinged.
     let room = match is_observed && !state.is_validated() {
         true => state.room().saturating_sub(PING),
@@ -339,8 +350,16 @@ fn register(
     let added = shared.observers.add((peer, state), of, &limits, &mut shared.counters);
     let Some(number) = added else { return false };
     let exponent = block2.map_or(Block::LARGEST, |block| block.exponent);
-    let (in_flight, newest) = (false, None);
-    state.observers.push(Observer { number, token, request, exponent, in_flight, newest });
+    let (in_flight, newest, unconfirmed) = (false, None, Unconfirmed::default());
+    state.observers.push(Observer {
+        number,
+        token,
+        request,
+        exponent,
+        in_flight,
+        newest,
+        unconfirmed,
+    });
     true
 }
 
@@ -384,6 +403,13 @@ fn push(
         Some(_) => shared.representations.put(now, key, response.clone(), Mark::default()),
         None => shared.representations.forget(&key),
     }
+    if response.is_periodic
+        && response.code.is_success()
+        && state.is_unlimited()
+        && unconfirmed(now, peer, state, shared, (token, &mut message))
+    {
+        return;
+    }
     message.kind = Kind::Confirmable;
     if response.code.is_success() {
         add_observe(shared, &mut message);
@@ -398,6 +424,30 @@ fn push(
     if !state.confirm(now, peer, shared, (message, purpose)) {
         unregister(peer, state, shared, token);
     }
+}
+
+/// Sends a notification that is not confirmable. Returns false if it must be confirmable.
+fn unconfirmed(
+    now: Instant,
+    peer: Peer,
+    state: &mut State,
+    shared: &mut Shared,
+    (token, message): (Token, &mut Message),
+) -> bool {
+    let id = state.id(now, shared);
+    let found = state.observers.iter_mut().find(|observer| observer.token == token);
+    let Some(observer) = found else { return true };
+    let Some(id) = id.filter(|_| observer.unconfirmed.may_follow(now)) else {
+        observer.unconfirmed.confirm(now);
+        return false;
+    };
+    observer.in_flight = false;
+    observer.unconfirmed.sent(id);
+    (message.kind, message.id) = (Kind::NonConfirmable, id);
+    add_observe(shared, message);
+    let bytes = Bytes::from(message.encode());
+    state.transmit(peer, shared, bytes);
+    true
 }
 
 /// Continues after a notification was acknowledged.

@@ -2,7 +2,7 @@
 
 /// A link to a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub struct Link {
     path: String,
     attributes: Vec<(&'static str, String)>,
 }
@@ -10,7 +10,8 @@ pub(crate) struct Link {
 impl Link {
     /// Returns the link to a resource that can be observed, with its type and the numbers of its content
     /// formats. An empty title is left out.
-    pub(crate) fn new(path: impl Into<String>, kind: &str, formats: &str, title: &str) -> Self {
+    #[must_use]
+    pub fn new(path: impl Into<String>, kind: &str, formats: &str, title: &str) -> Self {
         let mut attributes =
             vec![("rt", kind.to_owned()), ("ct", formats.to_owned()), ("obs", String::new())];
         if !title.is_empty() {
@@ -46,7 +47,8 @@ impl Link {
 }
 
 /// Returns the links that every argument of `query` selects, as text.
-pub(super) fn list(links: impl Iterator<Item = Link>, query: &[String]) -> String {
+#[must_use]
+pub fn list(links: impl Iterator<Item = Link>, query: &[String]) -> String {
     let selected = links.filter(|link| query.iter().all(|argument| link.is_selected(argument)));
     selected.map(|link| link.text()).collect::<Vec<_>>().join(",")
 }

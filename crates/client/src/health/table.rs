@@ -1,0 +1,288 @@
+//! The table of nodes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use moteseal_core::health::{Difference, Health, Item, Totals};
+use moteseal_net::health::json as health_json;
+use serde_json::{Map, Value, json};
+
+use super::alert::{Alert, Quantity, Rule};
+
+/// The number of rates in a row's sparkline.
+const SPARKS: usize = 12;
+/// A node is stale if nothing was heard for this multiple of the longest time between its reports. A
+/// quiet node doubles this time once for each report.
+const STALE_FACTOR: u32 = 3;
+/// The time between the reports of a node of which only one is known.
+const UNKNOWN_INTERVAL: Duration = Duration::from_secs(60);
+/// The maximum number of rows. The names come from a gateway that is not trusted.
+const MAX_ROWS: usize = 100_000;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A node.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    totals: Totals,
+    newest: Option<Difference>,
+    heard: Option<Instant>,
+    /// The longest recent time between two reports.
+    interval: Option<Duration>,
+    /// The rates of what was sent, a second, oldest first.
+    sent: VecDeque<f64>,
+    /// The rules that match, by their places.
+    alerts: BTreeSet<usize>,
+}
+
+/// The nodes that are watched.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    rows: BTreeMap<String, Row>,
+    rules: Vec<Rule>,
+}
+
+impl Row {
+    /// Returns the newest record.
+    #[must_use]
+    pub const fn health(&self) -> Option<&Health> {
+        self.totals.last()
+    }
+
+    /// Returns whether the node has been silent for longer than it should be.
+    #[must_use]
+    pub fn is_stale(&self, now: Instant) -> bool {
+        self.heard.is_some_and(|at| {
+            let interval = self.interval.unwrap_or(UNKNOWN_INTERVAL);
+            now.saturating_duration_since(at) > interval * STALE_FACTOR
+        })
+    }
+
+    /// Returns what was sent a second: frames, or datagrams if frames are not counted.
+    fn sent_per_s(&self) -> Option<f64> {
+        let newest = self.newest.as_ref()?;
+        let count = newest.count(Item::LinkSent).or_else(|| newest.count(Item::IpSent))?;
+        Some(f64::from(count) / f64::from(newest.seconds))
+    }
+
+    /// Returns the losses and faults that the newest report counted.
+    fn faults(&self) -> impl Iterator<Item = (Item, u32)> + use<'_> {
+        Item::all().filter(|item| item.is_fault()).filter_map(|item| {
+            let count = self.newest.as_ref()?.count(item)?;
+            (count > 0).then_some((item, count))
+        })
+    }
+
+    /// Returns what is remarkable, in words.
+    fn reasons(&self, now: Instant) -> String {
+        let mut reasons = Vec::new();
+        let Some(at) = self.heard else { return "never heard".to_owned() };
+        if self.is_stale(now) {
+            reasons.push(format!("silent for {}", span(now.saturating_duration_since(at))));
+        }
+        if self.newest.is_some_and(|newest| newest.has_restarted) {
+            reasons.push("restarted".to_owned());
+        }
+        let mut faults: Vec<_> = self.faults().collect();
+        faults.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        for (item, count) in faults.iter().take(2) {
+            reasons.push(format!("{} +{count}", name(*item)));
+        }
+        if faults.len() > 2 {
+            reasons.push(format!("{} more", faults.len() - 2));
+        }
+        reasons.join(", ")
+    }
+
+    /// Returns the value that a rule compares.
+    fn quantity(&self, quantity: Quantity, now: Instant) -> Option<f64> {
+        Some(match quantity {
+            Quantity::Restarts => f64::from(self.totals.restarts),
+            Quantity::Age => now.saturating_duration_since(self.heard?).as_secs_f64(),
+            Quantity::Rate(item) => {
+                let newest = self.newest.as_ref()?;
+                f64::from(newest.count(item)?) / f64::from(newest.seconds)
+            }
+            #[allow(clippy::cast_precision_loss)]
+            Quantity::Value(item) => self.health()?.get(item)? as f64 / f64::from(item.divisor()),
+        })
+    }
+}
+
+fn name(item: Item) -> String {
+    format!("{}.{}", item.group().name(), item.name())
+}
+
+/// Writes a time with its largest unit.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86_400 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+impl Table {
+    /// Creates an empty table that checks these rules.
+    #[must_use]
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Self { rows: BTreeMap::new(), rules }
+    }
+
+    /// Returns the nodes, by name.
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &Row)> {
+        self.rows.iter().map(|(name, row)| (&**name, row))
+    }
+
+    /// Adds a node that may not have reported yet.
+    pub fn list(&mut self, node: &str) {
+        self.row(node);
+    }
+
+    fn row(&mut self, node: &str) -> Option<&mut Row> {
+        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(node) {
+            return None;
+        }
+        Some(self.rows.entry(node.to_owned()).or_default())
+    }
+
+    /// Takes a report that a node made at a time. Returns whether it is newer than the one before.
+    pub fn take(&mut self, at: Instant, node: &str, health: &Health) -> bool {
+        let Some(row) = self.row(node) else { return false };
+        let is_first = row.totals.last().is_none();
+        match row.totals.take(health) {
+            None if !is_first => return false,
+            difference => row.newest = difference,
+        }
+        if let Some(before) = row.heard.replace(at) {
+            let passed = at.saturating_duration_since(before);
+            // A short interval counts only after the longer one has become rare.
+            let kept = row.interval.map_or(Duration::ZERO, |interval| interval * 3 / 4);
+            row.interval = Some(passed.max(kept).max(Duration::from_secs(1)));
+        }
+        if let Some(sent) = row.sent_per_s() {
+            if row.sent.len() == SPARKS {
+                row.sent.pop_front();
+            }
+            row.sent.push_back(sent);
+        }
+        true
+    }
+
+    /// Checks the rules for all nodes. Returns those that began or ceased to match since the last call.
+    pub fn alerts(&mut self, now: Instant) -> Vec<Alert> {
+        let mut alerts = Vec::new();
+        for (node, row) in &mut self.rows {
+            for (place, rule) in self.rules.iter().enumerate() {
+                let Some(value) = row.quantity(rule.quantity, now) else { continue };
+                let is_on = rule.matches(value);
+                let has_changed = match is_on {
+                    true => row.alerts.insert(place),
+                    false => row.alerts.remove(&place),
+                };
+                if has_changed {
+                    let (node, rule) = (node.clone(), rule.to_string());
+                    alerts.push(Alert { node, rule, value, is_on });
+                }
+            }
+        }
+        alerts
+    }
+
+    /// Returns a node as a JSON object.
+    #[must_use]
+    pub fn json(&self, now: Instant, node: &str) -> Value {
+        let Some(row) = self.rows.get(node) else { return json!({ "node": node }) };
+        let Some((at, health)) = row.heard.zip(row.health()) else {
+            return json!({ "node": node, "reasons": row.reasons(now) });
+        };
+        let mut rates = Map::new();
+        for item in Item::all() {
+            if let Some(rate) = row.quantity(Quantity::Rate(item), now) {
+                rates.insert(name(item), rate.into());
+            }
+        }
+        json!({
+            "node": node,
+            "age_ms": u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX),
+            "stale": row.is_stale(now),
+            "restarts": row.totals.restarts,
+            "health": health_json(health),
+            "per_s": rates,
+            "reasons": row.reasons(now),
+        })
+    }
+
+    /// Returns the table as lines of text, without control characters.
+    #[must_use]
+    pub fn lines(&self, now: Instant) -> Vec<String> {
+        let head = ["NODE", "UPTIME", "RESTARTS", "BATTERY", "TEMP", "SENT/S", "LOST", "WAITING"];
+        let head = head.iter().chain(&["SENT", "HEARD", "REASONS"]).map(|of| (*of).to_owned());
+        let mut cells: Vec<Vec<String>> = vec![head.collect()];
+        for (node, row) in &self.rows {
+            let node: String = node.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+            cells.push(std::iter::once(node).chain(row.cells(now)).collect());
+        }
+        let columns = cells[0].len();
+        let width = |at: usize| cells.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let line = |row: &Vec<String>| {
+            let mut line = String::new();
+            for (at, cell) in row.iter().enumerate() {
+                // Numbers are aligned to the right.
+                let pad = " ".repeat(widths[at] - cell.chars().count());
+                let is_number = (1..8).contains(&at);
+                let _ = match is_number {
+                    true => write!(line, "{pad}{cell}  "),
+                    false => write!(line, "{cell}{pad}  "),
+                };
+            }
+            line.trim_end().to_owned()
+        };
+        cells.iter().map(line).collect()
+    }
+}
+
+impl Row {
+    /// Returns the cells after the node's name.
+    fn cells(&self, now: Instant) -> [String; 10] {
+        let none = || "-".to_owned();
+        let health = self.health();
+        let get = |item| health.and_then(|health| health.get(item));
+        let uptime = health.map(|of| span(Duration::from_secs(of.uptime_s.into())));
+        let battery = get(Item::Battery).map(|percent| format!("{percent} %"));
+        let volts =
+            || get(Item::BatteryMv).map(|mv| format!("{}.{:02} V", mv / 1000, mv % 1000 / 10));
+        let temperature = get(Item::Temperature).map(|tenths| {
+            let sign = if tenths < 0 { "-" } else { "" };
+            format!("{sign}{}.{} °C", tenths.abs() / 10, tenths.abs() % 10)
+        });
+        let lost =
+            self.newest.map(|_| self.faults().map(|(_, count)| u64::from(count)).sum::<u64>());
+        let heard = self.heard.map(|at| format!("{} ago", span(now.saturating_duration_since(at))));
+        [
+            uptime.unwrap_or_else(none),
+            health.map_or_else(none, |of| of.boot.saturating_sub(1).to_string()),
+            battery.or_else(volts).unwrap_or_else(none),
+            temperature.unwrap_or_else(none),
+            self.sent_per_s().map_or_else(none, |rate| format!("{rate:.1}")),
+            lost.map_or_else(none, |lost| lost.to_string()),
+            get(Item::Waiting).map_or_else(none, |waiting| waiting.to_string()),
+            self.sparkline(),
+            heard.unwrap_or_else(none),
+            self.reasons(now),
+        ]
+    }
+
+    fn sparkline(&self) -> String {
+        let most = self.sent.iter().copied().fold(0.0, f64::max);
+        let bar = |rate: &f64| {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let height = if most > 0.0 { (rate / most * 7.0).round() as usize } else { 0 };
+            BARS[height.min(7)]
+        };
+        self.sent.iter().map(bar).collect()
+    }
+}

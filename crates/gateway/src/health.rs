@@ -1,0 +1,165 @@
+//! The health of a gateway and of the nodes below it, as resources of CoAP and as metrics.
+//!
+//! The nodes report over their links. The newest record of each node of the roster is kept, so the
+//! memory is bounded by the roster.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use moteseal_core::health::{Health, Policy, SHORTEST_ON_HOSTS};
+use moteseal_core::record::DeviceId;
+use moteseal_net::coap::links;
+use moteseal_net::coap::{Code, ExchangeId, Format, Handle, Owner, Request, Response, Service};
+use moteseal_net::health::{NodeHealth, Nodes, NotTaken};
+use moteseal_service::health::store;
+use moteseal_service::{Figures, HostHealth};
+use moteseal_verify::Roster;
+use tokio::sync::Notify;
+
+/// The path of the list of resources (RFC 6690).
+const CORE: &str = "/.well-known/core";
+/// The name of the gateway's own health.
+pub const GATEWAY: &str = "gateway";
+/// The shortest time between two notifications of one resource. News within it go together.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The health of a gateway and of its nodes.
+pub struct GatewayHealth {
+    node: Arc<NodeHealth>,
+    nodes: Arc<Mutex<Nodes>>,
+    figures: Arc<Figures>,
+    sockets: Mutex<Vec<Handle>>,
+    has_news: Notify,
+}
+
+impl fmt::Debug for GatewayHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatewayHealth").finish_non_exhaustive()
+    }
+}
+
+fn lock(nodes: &Mutex<Nodes>) -> MutexGuard<'_, Nodes> {
+    // A panic while the lock was held leaves the nodes as they were before or after one record.
+    nodes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn members(roster: &Roster) -> impl Iterator<Item = (DeviceId, String)> {
+    roster.devices().map(|device| (device.id, device.name.clone()))
+}
+
+impl GatewayHealth {
+    /// Creates the health of a gateway of a group.
+    #[must_use]
+    pub fn new(roster: &Roster, policy: Policy, host: HostHealth) -> Arc<Self> {
+        let figures = Arc::new(Figures::default());
+        let own = Arc::clone(&figures);
+        let source = move || {
+            let mut health = host.sample();
+            own.write(&mut health);
+            health
+        };
+        Arc::new(Self {
+            node: NodeHealth::new(GATEWAY, (policy, SHORTEST_ON_HOSTS), source),
+            nodes: Arc::new(Mutex::new(Nodes::new(members(roster)))),
+            figures,
+            sockets: Mutex::default(),
+            has_news: Notify::new(),
+        })
+    }
+
+    /// Notes the number of uploads that wait, and of the events that were seen.
+    pub(crate) fn measured(&self, waiting: usize, seen: u64) {
+        let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+        // Only uploads make the number smaller.
+        if self.figures.waiting.swap(waiting, Ordering::Relaxed) > waiting {
+            self.figures.acknowledged();
+        }
+        store(&self.figures.readings, seen);
+    }
+
+    /// Notes that a frame was refused.
+    pub(crate) fn refused(&self) {
+        self.figures.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notifies the observers on a socket too.
+    pub fn attach(&self, socket: Handle) {
+        self.node.attach(socket.clone());
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+    }
+
+    /// Takes a record of a node, which the node sent.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn take(&self, device: DeviceId, health: &Health) -> Result<(), NotTaken> {
+        lock(&self.nodes).take(Instant::now(), device, health)?;
+        self.has_news.notify_one();
+        Ok(())
+    }
+
+    /// Continues with the members of a later version of the roster.
+    pub(crate) fn load(&self, roster: &Roster) {
+        lock(&self.nodes).set_members(members(roster));
+    }
+
+    /// Answers a request. Returns `None` if the path is none of health.
+    #[must_use]
+    pub fn respond(&self, owner: Owner, request: &Request) -> Option<Response> {
+        let now = Instant::now();
+        if request.path == CORE && request.code == Code::GET {
+            let links = NodeHealth::links().chain(Nodes::links());
+            return Some(Response::content(Format::LINKS, links::list(links, &request.query)));
+        }
+        if let Some(response) = self.node.respond(now, owner, request) {
+            return Some(response);
+        }
+        let own = self.node.sample(now);
+        lock(&self.nodes).respond(now, &own, request)
+    }
+
+    /// Appends the metrics of the gateway and its nodes in Prometheus' text format.
+    pub fn render(&self, out: &mut String) {
+        let now = Instant::now();
+        let own = self.node.sample(now);
+        lock(&self.nodes).render(now, (GATEWAY, &own), out);
+    }
+
+    /// Samples the gateway's health, and notifies the observers, until the future is dropped.
+    pub async fn run(self: Arc<Self>) {
+        tokio::join!(Arc::clone(&self.node).run(), self.notify());
+    }
+
+    async fn notify(&self) {
+        loop {
+            self.has_news.notified().await;
+            let changed = lock(&self.nodes).changed();
+            let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            for socket in &sockets {
+                for path in &changed {
+                    let nodes = Arc::clone(&self.nodes);
+                    // The own health is only in the list of neighbours, which is not observed.
+                    let own = Health::new(0, 0);
+                    let representation = move |request: &Request| {
+                        lock(&nodes).respond(Instant::now(), &own, request)
+                    };
+                    socket.notify(path.clone(), Box::new(representation)).await;
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Serves only health on a socket.
+#[derive(Debug)]
+pub struct HealthService(pub Arc<GatewayHealth>);
+
+impl Service for HealthService {
+    fn request(&mut self, _: ExchangeId, owner: Owner, request: Request) -> Option<Response> {
+        let response = self.0.respond(owner, &request);
+        Some(response.unwrap_or_else(|| Response::new(Code::NOT_FOUND)))
+    }
+}

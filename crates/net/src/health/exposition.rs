@@ -1,0 +1,77 @@
+//! The health of nodes as metrics in Prometheus' text format. The label `node` has only names of the
+//! roster and the gateway's own name, so the number of series is bounded.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use moteseal_core::health::{Health, Item, Kind};
+
+use super::nodes::Nodes;
+
+/// A node's name, whether it is the gateway itself, when it was heard, and what it reported.
+type Row<'a> = (&'a str, &'static str, Instant, &'a Health);
+
+impl Nodes {
+    /// Appends the metrics of all nodes that were heard, and of the gateway itself.
+    pub fn render(&self, now: Instant, own: (&str, &Health), out: &mut String) {
+        let (name, health) = own;
+        let mut rows: Vec<Row<'_>> = vec![(name, "gateway", now, health)];
+        rows.extend(self.iter().filter_map(|node| {
+            let (at, health) = node.heard.as_ref()?;
+            Some((&*node.name, "device", *at, health))
+        }));
+        let labels: Vec<String> = rows.iter().map(|(name, role, ..)| labels(name, role)).collect();
+        let rows: Vec<(&Row<'_>, &String)> = rows.iter().zip(&labels).collect();
+        let head = |out: &mut String, name: &str, kind: &str, about: &str| {
+            let _ = writeln!(out, "# HELP {name} {about}\n# TYPE {name} {kind}");
+        };
+        let age = "moteseal_health_age_seconds";
+        head(out, age, "gauge", "Time since the node's newest report, in seconds.");
+        for ((_, _, at, _), labels) in &rows {
+            let seconds = now.saturating_duration_since(*at).as_secs_f64();
+            let _ = writeln!(out, "{age}{labels} {seconds:.3}");
+        }
+        let boot = "moteseal_health_boot";
+        head(out, boot, "gauge", "How often the node has started.");
+        for ((.., health), labels) in &rows {
+            let _ = writeln!(out, "{boot}{labels} {}", health.boot);
+        }
+        let uptime = "moteseal_health_uptime_seconds";
+        head(out, uptime, "gauge", "Time since the node's start, in seconds.");
+        for ((.., health), labels) in &rows {
+            let _ = writeln!(out, "{uptime}{labels} {}", health.uptime_s);
+        }
+        for item in Item::all() {
+            let mut is_first = true;
+            let name = metric(item);
+            for ((.., health), labels) in &rows {
+                let Some(value) = health.get(item) else { continue };
+                if std::mem::take(&mut is_first) {
+                    let kind = if item.kind() == Kind::Total { "counter" } else { "gauge" };
+                    let (group, unit) = (item.group().name(), item.unit());
+                    let about = format!("{group}.{} of each node. {unit}", item.name());
+                    head(out, &name, kind, about.trim_end());
+                }
+                let _ = match item.divisor() {
+                    1 => writeln!(out, "{name}{labels} {value}"),
+                    divisor => {
+                        #[allow(clippy::cast_precision_loss)]
+                        let value = value as f64 / f64::from(divisor);
+                        writeln!(out, "{name}{labels} {value}")
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// Returns the name of an item's metric.
+fn metric(item: Item) -> String {
+    let end = if item.kind() == Kind::Total { "_total" } else { "" };
+    format!("moteseal_health_{}_{}{end}", item.group().name(), item.name())
+}
+
+fn labels(name: &str, role: &str) -> String {
+    let name = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{{node=\"{name}\",role=\"{role}\"}}")
+}

@@ -5,7 +5,7 @@
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   the same as rust, and the C compiler and linker that the dependencies need
 #   peers   the same as build, and the libraries that the measured peers need
-#   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, tshark, curl, Mosquitto,
+#   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, tshark, curl, Mosquitto, Prometheus,
 #           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
@@ -72,18 +72,29 @@ build() {
 
 # Installs Mosquitto and its clients. Tests start their own brokers, so Debian's service must not be started.
 broker() {
-    local policy=/usr/sbin/policy-rc.d
     { type -P mosquitto || [ -x /usr/sbin/mosquitto ]; } >/dev/null && type -P mosquitto_pub mosquitto_passwd >/dev/null && return
+    without_services Mosquitto mosquitto mosquitto-clients
+}
+
+# without_services WHAT PACKAGE...: like install, but no service is started.
+without_services() {
+    local policy=/usr/sbin/policy-rc.d
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && [ ! -e $policy ]; then
         trap "rm -f $policy" EXIT
         printf '#!/bin/sh\nexit 101\n' >$policy
         chmod +x $policy
-        install Mosquitto mosquitto mosquitto-clients
+        install "$@"
         rm -f $policy
         trap - EXIT
     else
-        install Mosquitto mosquitto mosquitto-clients
+        install "$@"
     fi
+}
+
+# Installs Prometheus. Tests start their own servers, so Debian's service must not be started.
+monitoring() {
+    type -P prometheus >/dev/null && return
+    without_services Prometheus prometheus
 }
 
 python() {
@@ -125,6 +136,7 @@ test)
     need git git
     need curl curl
     broker
+    monitoring
     need qemu-system-arm qemu-system-arm
     need arm-none-eabi-gcc gcc-arm-none-eabi libnewlib-arm-none-eabi
     need cmake cmake

@@ -13,6 +13,8 @@
 //! - Signed readings and DTLS on motes (RERUM deliverable D5.3, 2016): [`rerum`] contains its numbers
 //!   and the types of our measurements.
 //!
+//! - Self-monitoring of motes (the same deliverable): [`health`] simulates its experiment.
+//!
 //! [`figure`] draws figures, and [`report`] writes the pages of results. The crate does not measure
 //! speed; `moteseal-bench` does. No parameter is tuned to match a paper.
 //!
@@ -39,6 +41,7 @@ pub mod chance;
 pub mod data;
 pub mod experiment;
 pub mod figure;
+pub mod health;
 pub mod kept;
 pub mod radio;
 pub mod repair;

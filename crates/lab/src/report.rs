@@ -5,6 +5,7 @@
 
 pub mod broadcast;
 mod days;
+pub mod health;
 mod loads;
 pub mod page;
 pub mod rerum;

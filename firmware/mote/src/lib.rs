@@ -17,6 +17,7 @@ pub mod board_flash;
 pub mod command;
 pub mod durable;
 pub mod flash;
+mod health;
 pub mod journal;
 pub mod listener;
 pub mod mote;

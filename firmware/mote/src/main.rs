@@ -21,6 +21,7 @@ use moteseal_board::{Board, entry, reset};
 #[cfg(feature = "slots")]
 use moteseal_broadcast::firmware::{IMAGE_TAG, image_tag, version_of};
 use moteseal_core::digest::Digest;
+use moteseal_core::health::Policy;
 use moteseal_core::provision::Provisioning;
 use moteseal_mote::board_flash::Paged;
 use moteseal_mote::durable::{Durable, Settings};
@@ -191,6 +192,7 @@ fn work<'p>(
     let mut watchdog = parts.watchdog;
     let readings = Recording::new(TABLE, RECORD, provisioning.window).ok_or(Fault::Readings)?;
     let mut mote = Mote::<_, _, LEVELS, BUFFER, _>::new(provisioning, durable, listener, readings);
+    mote.report_health(Policy::VARIABLE);
     mote.start(clock.now_ms(), &mut notify)?;
     let mut line = Line::<PACKET, PACKET>::new(
         Side::Mote(provisioning.device),
@@ -210,6 +212,7 @@ fn work<'p>(
                 Some(Received::Dropped(_)) | None => {}
             }
         }
+        mote.note_line(line.counters());
         mote.work(now_ms, &mut notify)?;
         #[cfg(feature = "slots")]
         watchdog.feed();

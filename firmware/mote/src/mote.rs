@@ -10,6 +10,7 @@
 //! After an error the board must restart.
 
 use moteseal_core::digest::Digest;
+use moteseal_core::health::Policy;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::Provisioning;
 use moteseal_core::record::Scheme;
@@ -22,11 +23,12 @@ use moteseal_seal::device_session::{
 use moteseal_seal::sample::Announcement;
 use moteseal_seal::star::PushError;
 use moteseal_seal::wire::{Acknowledgement, Refusal};
-use moteseal_serial::Channel;
+use moteseal_serial::{Channel, Counters};
 
 use crate::answerer::Answerer;
 use crate::durable::{Durable, Settings};
 use crate::flash::{Flash, NoFlash};
+use crate::health::MoteHealth;
 use crate::journal::JournalError;
 use crate::listener::Listener;
 use crate::notice::{Notice, OnNotice};
@@ -104,6 +106,7 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize, U = NoFlash> {
     clock: TrustedClock,
     answerer: Option<Answerer<'p>>,
     listener: Option<Listener<'p, 'd, U>>,
+    health: Option<MoteHealth>,
 }
 
 impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
@@ -141,6 +144,19 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             retry: Retry::new(),
             answerer: provisioning.sums.as_ref().map(|of| Answerer::new(provisioning, of)),
             listener,
+            health: None,
+        }
+    }
+
+    /// Makes the mote report its health to the coordinator.
+    pub const fn report_health(&mut self, policy: Policy) {
+        self.health = Some(MoteHealth::new(policy));
+    }
+
+    /// Notes what the serial line has counted, for the mote's health.
+    pub const fn note_line(&mut self, counters: Counters) {
+        if let Some(health) = &mut self.health {
+            health.note_line(counters);
         }
     }
 
@@ -332,6 +348,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         }
         if let Some(length) = self.frame(out) {
             self.retry.sent(now_ms);
+            return Ok(Some((Channel::Coordinator, length)));
+        }
+        let memory = self.durable.memory();
+        let figures = (memory.boots(), self.place, memory.sealed().is_some().into());
+        if let Some(health) = &mut self.health
+            && let Some(length) = health.next_frame(now_ms, figures, &self.session, out)
+        {
             return Ok(Some((Channel::Coordinator, length)));
         }
         let time = self.time(now_ms);

@@ -42,6 +42,7 @@ mod gateway_processes;
 mod gateway_uplink;
 mod group;
 mod group_changes;
+mod health_commands;
 mod hostile_clients;
 mod hostile_files;
 mod http_grades;

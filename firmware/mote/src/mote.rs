@@ -154,10 +154,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
     }
 
     /// Notes what the serial line has counted, for the mote's health.
-    pub const fn note_line(&mut self, counters: Counters) {
-        if let Some(health) = &mut self.health {
-            health.note_line(counters);
-        }
+    pub fn note_line(&mut self, counters: Counters) {
+        self.health.iter_mut().for_each(|health| health.note_line(counters));
     }
 
     /// Starts the mote. Call this before any other method.

@@ -3,7 +3,7 @@
 /// Our numbers of each entry, with the synthetic recordings and the default seed. `#` stands for a
 /// positive number that depends on the machine or on the firmware, with its unit; `?` for a count
 /// that may be zero; and `@` for the name of a scheme, GSC or DTC.
-pub(super) const OURS: [(&str, &str); 42] = [
+pub(super) const OURS: [(&str, &str); 44] = [
     (
         "beyond-epoch",
         "bytes per epoch: Ed25519 101, P-256 101, ML-DSA-44 2,458; per event, ML-DSA-44 costs less than an Ed25519 signature from 39 events on, and less than a byte from 2,458 on",
@@ -40,6 +40,11 @@ pub(super) const OURS: [(&str, &str); 42] = [
     ),
     ("cloud-table-3", "1,024 bytes at the maximum rate: #, with TLS #, with a password #"),
     ("cloud-table-4", "1,024 bytes at the maximum rate: #, with TLS #, with a password #"),
+    (
+        "rerum-figure-43",
+        "bad CRC / collisions per period of 30 s: low # / #; medium # / #; high # / #",
+    ),
+    ("rerum-figure-48", "every 30 s: #, #, #, #; with the variable period: #, #, #, #"),
     (
         "rerum-table-19",
         "bytes / blocks / messages: unsigned 46 / 1 / 2, signed 125 / 2 / 4, malleably signed 430 / 7 / 14, signed with Ed25519 147 / 3 / 6, signed with P-256 147 / 3 / 6",
@@ -127,8 +132,14 @@ pub(super) const OURS: [(&str, &str); 42] = [
 ];
 
 /// The entries of which the papers state no number.
-pub(super) const WITHOUT_NUMBERS: [&str; 5] =
-    ["beyond-epoch", "sealing-figure-7b", "sealing-figure-8", "sealing-figure-9", "sums-figure-6b"];
+pub(super) const WITHOUT_NUMBERS: [&str; 6] = [
+    "beyond-epoch",
+    "rerum-figure-43",
+    "sealing-figure-7b",
+    "sealing-figure-8",
+    "sealing-figure-9",
+    "sums-figure-6b",
+];
 
 /// The units and factors of measured numbers.
 const UNITS: [&str; 6] = [" ns", " µs", " ms", " s", " k", " M"];

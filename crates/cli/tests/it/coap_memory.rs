@@ -62,7 +62,7 @@ impl Device {
 }
 
 /// Returns a number of `/proc/PID/status` in bytes.
-fn memory(gateway: &Service, name: &str) -> usize {
+pub(crate) fn memory(gateway: &Service, name: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<usize>().unwrap() << 10
@@ -70,7 +70,7 @@ fn memory(gateway: &Service, name: &str) -> usize {
 
 /// Makes a group of `count` devices, and the configuration of its gateway. Returns the roster and the
 /// group's link secret.
-fn group(scene: &Scene, count: usize) -> (Roster, [u8; 32]) {
+pub(crate) fn group(scene: &Scene, count: usize) -> (Roster, [u8; 32]) {
     scene.run(&["key", "new", "--out", "keys/gateway"]).done();
     let read = |name: &str| std::fs::read(scene.path(name)).unwrap();
     let operator = decode_secret_pem(&read("keys/op.key.pem")).unwrap();

@@ -22,7 +22,7 @@ const FINDING: i32 = 5;
 const UNREACHABLE: i32 = 6;
 
 /// A process that is killed at the end.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -195,7 +195,7 @@ fn a_report_is_in_the_output_of_watch_within_100_milliseconds() {
 }
 
 /// Gets a page over HTTP.
-fn http(address: &str, path: &str) -> String {
+pub(crate) fn http(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();

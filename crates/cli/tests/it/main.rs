@@ -43,6 +43,7 @@ mod gateway_uplink;
 mod group;
 mod group_changes;
 mod health_commands;
+mod health_load;
 mod hostile_clients;
 mod hostile_files;
 mod http_grades;

@@ -219,7 +219,7 @@ impl Table {
     #[must_use]
     pub fn lines(&self, now: Instant) -> Vec<String> {
         let head = ["NODE", "UPTIME", "RESTARTS", "BATTERY", "TEMP", "SENT/S", "LOST", "WAITING"];
-        let head = head.iter().chain(&["SENT", "HEARD", "REASONS"]).map(|of| (*of).to_owned());
+        let head = head.iter().chain(&["TREND", "HEARD", "REASONS"]).map(|of| (*of).to_owned());
         let mut cells: Vec<Vec<String>> = vec![head.collect()];
         for (node, row) in &self.rows {
             let node: String = node.chars().map(|c| if c.is_control() { '?' } else { c }).collect();

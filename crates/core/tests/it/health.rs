@@ -82,7 +82,8 @@ proptest! {
         let mut totals = Totals::default();
         totals.take(&health);
         let sums: Vec<u64> = Item::all().map(|item| totals.sum(item)).collect();
-        let late = Health { uptime_s: earlier.min(health.uptime_s), ..health };
+        let mut late = health;
+        late.uptime_s = earlier.min(health.uptime_s);
         prop_assert_eq!(totals.take(&late), None);
         prop_assert_eq!(totals.last(), Some(&health));
         prop_assert_eq!(Item::all().map(|item| totals.sum(item)).collect::<Vec<_>>(), sums);
@@ -90,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn the_counters_of_the_paper_with_start_and_uptime_take_43_bytes() {
+fn the_counters_of_the_paper_with_start_and_uptime_take_46_bytes() {
     let mut health = Health::new(3, 70_000);
     health.set(Item::Temperature, 235);
     for item in Group::Link.items().take(7).chain(Group::Ip.items()) {
@@ -122,7 +123,7 @@ fn other_encodings_are_refused() {
         // A negative total, and numbers with more than 32 bits.
         ("85010203f68120", DecodeError::FieldOutOfRange),
         ("85010203f6811b0000000100000000", DecodeError::FieldOutOfRange),
-        ("84010203811b0000000080000000", DecodeError::Truncated),
+        ("84010203811a80000000", DecodeError::FieldOutOfRange),
         ("8401020381fb4000000000000000", DecodeError::NonCanonical),
         ("831b0000000100000000", DecodeError::Truncated),
         ("8301020300", DecodeError::TrailingBytes),
@@ -219,7 +220,7 @@ fn an_unusual_rate_is_reported_within_one_period_and_then_more_often() {
     node.run(6000);
     let start = node.health.uptime_s;
     node.bad = 5;
-    let reports = node.run(300);
+    let reports = node.run(250);
     assert_eq!(reports[0].1, Reason::Unusual(Item::LinkBadCrc));
     assert!(reports[0].0 - start <= 30, "{reports:?}");
     assert_eq!(node.reporter.interval_s(), 10);

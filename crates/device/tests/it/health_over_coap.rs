@@ -117,9 +117,7 @@ fn aiocoap_reads_each_format_and_observes_health() {
     let mut uptimes = Vec::new();
     for line in shown.lines() {
         let (format, hex) = line.split_once(' ').unwrap();
-        let pairs = (0..hex.len()).step_by(2);
-        let bytes: Vec<u8> =
-            pairs.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        let bytes = decoded(hex);
         match format {
             "60" => {
                 let health = Health::decode(&bytes).unwrap();
@@ -132,4 +130,33 @@ fn aiocoap_reads_each_format_and_observes_health() {
     }
     assert_eq!(uptimes.len(), 4, "{shown}");
     assert!(uptimes.is_sorted() && uptimes[3] > uptimes[0], "{uptimes:?}");
+}
+
+#[test]
+fn californium_observes_health() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let jars = root.join("../../.venv/californium");
+    if !jars.exists() {
+        eprintln!("SKIPPED: Californium is missing: run tools/setup.sh test");
+        return;
+    }
+    let served = serve();
+    let mut client = Command::new("java");
+    client.arg("-cp").arg(jars.join("*")).arg(root.join("tests/californium/Observe.java"));
+    client.arg(format!("coap://{}/h", served.address)).arg("3");
+    let output = client.current_dir(std::env::temp_dir()).output().expect("java is missing");
+    assert!(output.status.success(), "{output:?}");
+    let uptimes: Vec<u32> = std::str::from_utf8(&output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| Health::decode(&decoded(line)).unwrap().uptime_s)
+        .collect();
+    assert!(uptimes.len() >= 3 && uptimes.is_sorted(), "{uptimes:?}");
+    assert!(uptimes.last() > uptimes.first(), "{uptimes:?}");
+}
+
+/// Returns the bytes of hexadecimal digits.
+fn decoded(hex: &str) -> Vec<u8> {
+    let pairs = (0..hex.len()).step_by(2);
+    pairs.map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }

@@ -250,7 +250,7 @@ fn a_gateway_keeps_the_newest_record_of_each_node_of_the_roster() {
 #[test]
 fn a_restart_is_newer_and_lost_state_is_accepted_after_ten_minutes() {
     let (mut nodes, now) = (nodes(), Instant::now());
-    let of = |boot, uptime_s| Health { boot, uptime_s, ..Health::new(0, 0) };
+    let of = Health::new;
     nodes.take(now, device(1), &of(u32::MAX, 1000)).unwrap();
     nodes.take(now, device(1), &of(0, 1)).unwrap();
     // An old record, as somebody who has copied a frame repeats it.

@@ -1,0 +1,136 @@
+//! Measures what the health of many nodes costs a gateway: 1,000 nodes that report every 30 s, while a
+//! client observes them and Prometheus collects them.
+
+use std::net::UdpSocket;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use moteseal_core::health::{Health, Item};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::DeviceId;
+use moteseal_core::roster::Directory as _;
+use moteseal_net::coap::Code;
+use moteseal_net::coap::message::{Kind, Message, Number, Token};
+use moteseal_seal::wire::{HealthFrame, MAX_HEALTH_FRAME};
+
+use crate::coap_memory::{group, memory};
+use crate::coap_transport::Service;
+use crate::health_commands::{Running, http};
+use crate::scene::Scene;
+
+const NODES: usize = 1000;
+/// The number of addresses from which the nodes send.
+const ADDRESSES: usize = 100;
+/// The period of the nodes.
+const PERIOD: Duration = Duration::from_secs(30);
+/// The share of a core that the gateway may use.
+const SHARE: f64 = 0.02;
+/// The memory that the gateway may use.
+const MEMORY: usize = 64 << 20;
+
+/// Returns the processor time of a process.
+fn processor(id: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    // A tick is 10 ms on Linux.
+    Duration::from_millis(ticks * 10)
+}
+
+/// A request with a frame that is not confirmable.
+fn datagram(group: &str, device: DeviceId, id: u16, frame: &[u8]) -> Vec<u8> {
+    let mut message = Message::new(Kind::NonConfirmable, Code::POST, id);
+    message.token = Token::new(&id.to_be_bytes());
+    for segment in ["link", group, &device.to_string()] {
+        message.options.add(Number::URI_PATH, segment.to_owned());
+    }
+    message.options.add_uint(Number::NO_RESPONSE, 2);
+    message.payload = frame.to_vec().into();
+    message.encode()
+}
+
+/// The reports of a period are sent in `MOTESEAL_SECONDS`, by default 3. The processor time of a report does
+/// not depend on that; what the gateway needs without reports is measured before and counted for the
+/// whole period. `MOTESEAL_SECONDS=30` sends at the true rate.
+#[test]
+fn a_thousand_nodes_take_two_percent_of_a_core_and_64_megabytes() {
+    let seconds = std::env::var("MOTESEAL_SECONDS").map_or(3, |text| text.parse().unwrap());
+    let scene = Scene::new();
+    let (roster, secret) = group(&scene, NODES);
+    let config = std::fs::read_to_string(scene.path("gateway.toml")).unwrap();
+    let config = config.replace("listen_coaps", "listen = \"127.0.0.1:0\"\nlisten_coap");
+    scene.write("gateway.toml", &config);
+    let gateway = Service::start(&scene, &["gateway", "run", "--config", "gateway.toml"], 2);
+    let url = gateway.url("coap");
+    let mut command = scene.command(&["--json", "health", "watch", url]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let _watch = Running(command.spawn().unwrap());
+    let server = url.trim_start_matches("coap://").to_owned();
+    let sockets: Vec<UdpSocket> = (0..ADDRESSES)
+        .map(|_| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(&server).unwrap();
+            socket
+        })
+        .collect();
+    let name = hex::encode(roster.group().0);
+    let devices: Vec<(DeviceId, LinkKey)> = roster
+        .devices()
+        .map(|device| {
+            let secret = LinkKey::secret_of(&secret, roster.group(), device.id);
+            (device.id, LinkKey::new(&secret))
+        })
+        .collect();
+    let report = |round: u32, number: usize| {
+        let (device, key) = &devices[number];
+        let mut health = Health::new(1, 100 + 30 * round);
+        for (at, item) in Item::all().enumerate() {
+            health.set(item, i64::try_from(number + at).unwrap() * 100 + i64::from(round));
+        }
+        let mut out = [0; MAX_HEALTH_FRAME];
+        let frame = HealthFrame { health }.close(*device, key, &mut out).unwrap();
+        let id = u16::try_from(round as usize * NODES + number).unwrap();
+        datagram(&name, *device, id, frame)
+    };
+    let send = |round: u32, pace: Duration| {
+        let start = Instant::now();
+        for number in 0..NODES {
+            let datagram = report(round, number);
+            sockets[number % ADDRESSES].send(&datagram).unwrap();
+            let due = pace * u32::try_from(number).unwrap();
+            std::thread::sleep(due.saturating_sub(start.elapsed()));
+        }
+    };
+    // All peers and nodes are known before the measurement.
+    send(0, Duration::from_millis(1));
+    let scrape = || http(gateway.url("http").trim_start_matches("http://"), "/metrics");
+    let heard = || scrape().matches("moteseal_health_boot{node=\"mote").count();
+    let start = Instant::now();
+    while heard() < NODES {
+        assert!(start.elapsed() < Duration::from_secs(20), "{} nodes were heard", heard());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let whole = Duration::from_secs(seconds);
+    let before = processor(gateway.id());
+    std::thread::sleep(whole);
+    let idle = processor(gateway.id()) - before;
+    let before = processor(gateway.id());
+    send(1, whole / u32::try_from(NODES).unwrap());
+    // Prometheus collects every 15 s.
+    scrape();
+    let page = scrape();
+    let busy = processor(gateway.id()) - before;
+    let newest = "moteseal_health_uptime_seconds{node=\"mote999\",role=\"device\"} 130";
+    assert!(page.contains(newest), "the last report has arrived");
+    let idle_share = idle.as_secs_f64() / whole.as_secs_f64();
+    let of_reports = busy.saturating_sub(idle).as_secs_f64() / PERIOD.as_secs_f64();
+    let peak = memory(&gateway, "VmHWM");
+    println!(
+        "{NODES} nodes every 30 s: {:.2} % of a core for reports and metrics, {:.2} % without reports, {} MiB",
+        of_reports * 100.0,
+        idle_share * 100.0,
+        peak >> 20
+    );
+    assert!(of_reports <= SHARE, "{of_reports}");
+    assert!(peak <= MEMORY, "{peak}");
+}

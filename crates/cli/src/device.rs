@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use futures_util::future::join_all;
-use moteseal_core::health::{Policy, SHORTEST_ON_HOSTS};
+use moteseal_core::health::{Health, Policy, SHORTEST_ON_HOSTS};
 use moteseal_core::link::LinkKey;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::Answerer;
@@ -285,7 +285,8 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     #[allow(clippy::cast_possible_truncation)]
     let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;
     let link_key = LinkKey::new(&secret);
-    let (health, health_link) = own_health(&config.device, policy, &state)?;
+    let (health, health_link) =
+        own_health(&config.device, policy, single.is_none().then_some(&*state))?;
     let (served, publisher) = coap::Served::new(
         [&arguments.listen_coap, &arguments.listen_coaps],
         config.coap.as_ref(),
@@ -430,17 +431,20 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     }
 }
 
-/// Returns the health of this device, and what sends it to the gateway.
+/// Returns the health of this device, and what sends it to the gateway. A process that records one reading
+/// has no `state`: it is no start of the device.
 fn own_health(
     name: &str,
     policy: Policy,
-    state: &Path,
+    state: Option<&Path>,
 ) -> Result<(Arc<NodeHealth>, runner::HealthLink), Failure> {
-    let host = HostHealth::open(state).map_err(|error| Failure::file("write", state, &error))?;
+    let open =
+        |state| HostHealth::open(state).map_err(|error| Failure::file("write", state, &error));
+    let host = state.map(open).transpose()?;
     let figures = Arc::new(Figures::default());
     let own = Arc::clone(&figures);
     let source = move || {
-        let mut health = host.sample();
+        let mut health = host.as_ref().map_or(Health::new(0, 0), HostHealth::sample);
         own.write(&mut health);
         health
     };

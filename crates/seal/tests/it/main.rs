@@ -4,6 +4,7 @@
 
 mod authentic_nonsense;
 mod budget_audit;
+mod health_frames;
 mod reference;
 mod salts;
 mod sampling_link;

@@ -27,6 +27,8 @@ const TICK: Duration = Duration::from_secs(1);
 const UPDATES: usize = 256;
 /// The number of alerts below the table.
 const ALERTS: usize = 8;
+/// How long to wait before an alert that was not sent is sent again.
+const POST_AGAIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -77,14 +79,15 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let watches = arguments.urls.iter().map(|url| {
         let psk = psk.clone();
         let credentials = move || psk.clone().map_or(Credentials::None, Credentials::Psk);
-        Watch::new(url, credentials).map_err(|error| failed(&error))
+        let watch = Watch::new(url, credentials).map_err(|error| failed(&error))?;
+        Ok(if arguments.urls.len() > 1 { watch.with_gateway() } else { watch })
     });
-    let watches = watches.collect::<Result<Vec<_>, _>>()?;
+    let watches = watches.collect::<Result<Vec<_>, Failure>>()?;
     let webhook = arguments.webhook.as_deref().map(Webhook::new).transpose();
     let webhook = webhook.map_err(|error| Failure::usage(error.to_string()))?;
     runtime()?.block_on(async {
         match arguments.once {
-            true => once(&watches, arguments).await,
+            true => once(&watches, arguments, webhook).await,
             false => watch(watches, arguments, webhook).await,
         }
     })
@@ -113,8 +116,8 @@ fn failed(error: &GetError) -> Failure {
 fn apply(table: &mut Table, update: Update) -> Option<String> {
     match update {
         Update::Listed(node) => table.list(&node),
-        Update::Heard { node, at, health } => {
-            return table.take(at, &node, &health).then_some(node);
+        Update::Heard { node, at, interval, health } => {
+            return table.take(at, &node, (&health, interval)).then_some(node);
         }
         Update::Failed(error) => diagnostic(error.named()),
         Update::Complete => {}
@@ -122,7 +125,11 @@ fn apply(table: &mut Table, update: Update) -> Option<String> {
     None
 }
 
-async fn once(watches: &[Watch], arguments: &Arguments) -> Result<(), Failure> {
+async fn once(
+    watches: &[Watch],
+    arguments: &Arguments,
+    webhook: Option<Webhook>,
+) -> Result<(), Failure> {
     let mut table = Table::new(arguments.alert.clone());
     for watch in watches {
         let (send, mut updates) = mpsc::channel(UPDATES);
@@ -159,11 +166,35 @@ async fn once(watches: &[Watch], arguments: &Arguments) -> Result<(), Failure> {
     for alert in &alerts {
         print(&mut out, alert)?;
     }
+    drop(out);
+    if let Some(webhook) = &webhook {
+        for alert in &alerts {
+            post(webhook, alert).await;
+        }
+    }
     match alerts.len() {
         0 => Ok(()),
         count => {
             Err(Failure::new(Exit::Finding, format_args!("{count} rules match")).with_name("Alert"))
         }
+    }
+}
+
+/// Sends an alert, with a second attempt after a while. Reports a failure.
+async fn post(webhook: &Webhook, alert: &Alert) {
+    let value = json!(alert.json());
+    if webhook.send(&value).await.is_err() {
+        tokio::time::sleep(POST_AGAIN).await;
+        if let Err(error) = webhook.send(&value).await {
+            diagnostic(format_args!("an alert was not sent: {error}"));
+        }
+    }
+}
+
+/// Sends the alerts that arrive, one after another.
+async fn post_all(webhook: Webhook, mut alerts: mpsc::Receiver<Alert>) {
+    while let Some(alert) = alerts.recv().await {
+        post(&webhook, &alert).await;
     }
 }
 
@@ -183,11 +214,17 @@ async fn watch(
         tasks.spawn(async move { watch.run(&send).await });
     }
     drop(send);
+    // A slow webhook does not hold the table back.
+    let hook = webhook.map(|webhook| {
+        let (hook, alerts) = mpsc::channel(UPDATES);
+        tasks.spawn(post_all(webhook, alerts));
+        hook
+    });
     let mut view = View {
         table: Table::new(arguments.alert.clone()),
         is_live: !is_json() && std::io::stdout().is_terminal(),
         recent: Vec::new(),
-        webhook,
+        hook,
     };
     let mut tick = tokio::time::interval(TICK);
     loop {
@@ -203,7 +240,7 @@ async fn watch(
             }
             _ = tick.tick() => {}
         }
-        view.show().await?;
+        view.show()?;
         if is_new && view.is_live {
             tokio::time::sleep(DRAW).await;
         }
@@ -219,7 +256,8 @@ struct View {
     /// Whether stdout is a terminal on which the table is drawn again and again.
     is_live: bool,
     recent: Vec<Alert>,
-    webhook: Option<Webhook>,
+    /// Where alerts are sent.
+    hook: Option<mpsc::Sender<Alert>>,
 }
 
 impl View {
@@ -241,12 +279,14 @@ impl View {
     }
 
     /// Checks the rules, and draws the table if stdout is a terminal.
-    async fn show(&mut self) -> Result<(), Failure> {
+    fn show(&mut self) -> Result<(), Failure> {
         let alerts = self.table.alerts(Instant::now());
-        if let Some(webhook) = &self.webhook {
+        if let Some(hook) = &self.hook {
             for alert in &alerts {
-                if let Err(error) = webhook.send(&json!(alert.json())).await {
-                    diagnostic(format_args!("the alert was not sent: {error}"));
+                if hook.try_send(alert.clone()).is_err() {
+                    diagnostic(format_args!(
+                        "an alert was not sent, because too many wait: {alert}"
+                    ));
                 }
             }
         }

@@ -137,7 +137,8 @@ impl Listen<'_> {
         if let Some(parent) = &mut coap {
             if let Some(health) = health {
                 let health = Arc::clone(health);
-                parent.serve(Arc::new(move |owner, request| health.respond(owner, request)));
+                parent
+                    .serve(Arc::new(move |owner, request| health.respond_on_link(owner, request)));
             }
             let in_key = |key: &'static str| {
                 move |error: LinkError| Failure::from(error).about_key(file, key)

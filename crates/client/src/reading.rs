@@ -162,6 +162,8 @@ pub struct Unverified {
     pub format: u16,
     /// The bytes.
     pub bytes: Bytes,
+    /// How long the response is fresh, in seconds, if the server stated it.
+    pub max_age: Option<u32>,
 }
 
 impl Unverified {
@@ -175,7 +177,7 @@ impl Unverified {
             Some(&SCHEMA) => Format::CBOR_SEQ.0,
             _ => MULTIPART,
         };
-        Self { format, bytes }
+        Self { format, bytes, max_age: None }
     }
 }
 
@@ -388,6 +390,6 @@ impl Source {
         let fresh = Duration::from_secs(response.max_age.unwrap_or(FRESH).max(1).into());
         // A response without a content format is none of a reading.
         let format = response.format.map_or(u16::MAX, |format| format.0);
-        Ok((Unverified { format, bytes: response.body }, fresh))
+        Ok((Unverified { format, bytes: response.body, max_age: response.max_age }, fresh))
     }
 }

@@ -200,6 +200,8 @@ pub struct DurableMote<K> {
     rollbacks: u64,
     /// The number of acknowledgements that were ignored because they are implausible.
     implausible: u64,
+    /// Whether the gateway has begun another session of reports of health.
+    reports_again: bool,
     /// The positions that the mote left because the gateway was ahead. Until the newest position is
     /// persisted, the chain's state may contain one of them.
     superseded: Vec<Position>,
@@ -306,6 +308,7 @@ impl<K: Signer> DurableMote<K> {
             refused: 0,
             rollbacks: 0,
             implausible: 0,
+            reports_again: false,
             superseded: Vec::new(),
             guards: BTreeMap::new(),
             ledger: None,

@@ -567,13 +567,27 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         Ok(frames)
     }
 
-    /// Returns a frame with this health, for the gateway.
+    /// Returns a frame with this health, for the gateway. `interval_s` is the time until the next report
+    /// if nothing unusual happens.
     ///
     /// # Errors
     /// [`BufferTooSmall`]. This would be a bug, because the length of a record is limited.
-    pub fn health_frame(&self, health: &Health) -> Result<Vec<u8>, BufferTooSmall> {
+    pub fn health_frame(
+        &self,
+        health: &Health,
+        interval_s: u32,
+    ) -> Result<Vec<u8>, BufferTooSmall> {
         let mut out = [0; MAX_HEALTH_FRAME];
-        self.session.health_frame(health, &mut out).map(<[u8]>::to_vec)
+        self.session.health_frame((health, interval_s), &mut out).map(<[u8]>::to_vec)
+    }
+
+    /// Receives the frame by which the gateway begins a session of reports. Returns whether the device
+    /// must report again.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn open_health_session(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
+        self.session.open_health_session(frame)
     }
 
     /// Receives the gateway's refusal of a seal. Returns the seal and the name of the refusal if

@@ -42,7 +42,7 @@ mod urgent;
 
 pub use live::{LiveReading, Recorded, Reply};
 pub use health::HealthLink;
-use health::next_report;
+use health::{Newest, next_report};
 use publishing::Unpublished;
 use retry::Retry;
 use roster::{next_policy, next_roster};
@@ -383,6 +383,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         unpublished: Unpublished::default(),
         replies: Vec::new(),
         log: WarningLog::new(),
+        report: Newest::default(),
     };
     let mut state = link.state();
     let mut rosters = run.settings.rosters.take();
@@ -403,6 +404,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         run.note_health();
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
+            run.send_report(link).await?;
             run.send(link).await?
         } else {
             run.mote.sync()?;
@@ -435,13 +437,14 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
                 }
                 note_link(&state.borrow());
                 run.mote.timeout();
+                run.report_again();
             }
             roster = next_roster(&mut rosters) => run.load(&roster, &mut readings)?,
             (place, policy) = next_policy(&mut policies) => run.answerers.set_policy(place, policy),
             (place, down) = receive(sum_links, turn) => {
                 run.receive_from_parent(place, &down.map_err(RunError::Link)?)?;
             }
-            report = next_report(&mut reports) => run.send_health(link, &report).await?,
+            report = next_report(&mut reports) => run.note_report(report),
             reading = next_urgent(&mut urgent) => run.take_urgent(&mut readings, reading)?,
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             () = sleep_until(run.retry.at) => run.try_again(is_up),
@@ -472,6 +475,7 @@ struct Run<'a, K> {
     /// The replies to readings that are not durable yet.
     replies: Vec<Reply>,
     log: WarningLog,
+    report: Newest,
 }
 
 impl<K: Signer + Send> Run<'_, K> {

@@ -12,11 +12,12 @@ use moteseal_core::health::{Health, Policy, SHORTEST_ON_HOSTS};
 use moteseal_core::record::DeviceId;
 use moteseal_net::coap::links;
 use moteseal_net::coap::{Code, ExchangeId, Format, Handle, Owner, Request, Response, Service};
-use moteseal_net::health::{NodeHealth, Nodes, NotTaken};
+use moteseal_net::health::{CONF, NodeHealth, NodeReport, Nodes, NotTaken};
 use moteseal_service::health::store;
 use moteseal_service::{Figures, HostHealth};
 use moteseal_verify::Roster;
 use tokio::sync::Notify;
+use tracing::info;
 
 /// The path of the list of resources (RFC 6690).
 const CORE: &str = "/.well-known/core";
@@ -90,12 +91,16 @@ impl GatewayHealth {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
     }
 
-    /// Takes a record of a node, which the node sent.
+    /// Takes a report of a node, which the node sent.
     ///
     /// # Errors
     /// [`NotTaken`].
-    pub fn take(&self, device: DeviceId, health: &Health) -> Result<(), NotTaken> {
-        lock(&self.nodes).take(Instant::now(), device, health)?;
+    pub fn take(&self, device: DeviceId, report: &NodeReport) -> Result<(), NotTaken> {
+        let mut fresh = [0; 8];
+        // Without random numbers no session begins, so nothing is taken.
+        getrandom::fill(&mut fresh).map_err(|_| NotTaken::OtherSession(None))?;
+        let fresh = u64::from_be_bytes(fresh).max(1);
+        lock(&self.nodes).take(Instant::now(), device, report, fresh)?;
         self.has_news.notify_one();
         Ok(())
     }
@@ -103,6 +108,24 @@ impl GatewayHealth {
     /// Continues with the members of a later version of the roster.
     pub(crate) fn load(&self, roster: &Roster) {
         lock(&self.nodes).set_members(members(roster));
+        self.has_news.notify_one();
+    }
+
+    /// Answers a request on the socket of the links. Without DTLS, health is served only to the same
+    /// machine, because anyone can reach this socket. Returns `None` if the path is none of health.
+    #[must_use]
+    pub fn respond_on_link(&self, owner: Owner, request: &Request) -> Option<Response> {
+        let response = self.respond(owner, request)?;
+        let is_stranger =
+            matches!(owner, Owner::Peer(peer) if !peer.is_secure() && !peer.is_local());
+        let is_refused = is_stranger && request.path != CORE;
+        Some(match is_refused {
+            true => Response::error(
+                Code::UNAUTHORIZED,
+                "read health over DTLS, from the gateway itself, or at the address of [health] listen",
+            ),
+            false => response,
+        })
     }
 
     /// Answers a request. Returns `None` if the path is none of health.
@@ -113,7 +136,18 @@ impl GatewayHealth {
             let links = NodeHealth::links().chain(Nodes::links());
             return Some(Response::content(Format::LINKS, links::list(links, &request.query)));
         }
+        // Each device of the group can open a DTLS session here.
+        if request.path == CONF && request.code != Code::GET && matches!(owner, Owner::Device(_)) {
+            let why = "a device may not change the policy of its gateway";
+            return Some(Response::error(Code::FORBIDDEN, why));
+        }
         if let Some(response) = self.node.respond(now, owner, request) {
+            if request.path == CONF && response.code == Code::CHANGED {
+                info!(
+                    ?owner,
+                    "a client has changed the policy by which the gateway reports its health"
+                );
+            }
             return Some(response);
         }
         let own = self.node.sample(now);
@@ -124,7 +158,9 @@ impl GatewayHealth {
     pub fn render(&self, out: &mut String) {
         let now = Instant::now();
         let own = self.node.sample(now);
-        lock(&self.nodes).render(now, (GATEWAY, &own), out);
+        // The station's thread needs the lock, so that it is not held while the text is written.
+        let nodes = lock(&self.nodes).clone();
+        nodes.render(now, (GATEWAY, &own), out);
     }
 
     /// Samples the gateway's health, and notifies the observers, until the future is dropped.

@@ -13,7 +13,7 @@ mod webhook;
 
 pub use conf::{ConfError, decode_policy, encode_policy};
 pub use node::{NodeHealth, Report, WATCHED};
-pub use nodes::{Listed, NodeList, Nodes, NotTaken};
+pub use nodes::{Heard, Listed, NodeList, NodeReport, Nodes, NotTaken, is_silent};
 pub use representation::{content, json};
 pub use webhook::{Webhook, WebhookError};
 
@@ -29,7 +29,7 @@ pub const NODES: &str = "/h/nodes";
 pub const RECENT: &str = "/h/recent";
 /// The path of the neighbours of a gateway.
 pub const NEIGHBOURS: &str = "/h/nbr";
-/// The start of the path of one node's newest record. Its name or its id follows.
+/// The start of the path of one node's newest record. Its name follows.
 pub const NODE: &str = "/h/node/";
 
 /// Returns whether a client may change how a node reports: it has a DTLS session, or it is on the same
@@ -38,6 +38,6 @@ pub const NODE: &str = "/h/node/";
 pub fn may_configure(owner: Owner) -> bool {
     match owner {
         Owner::Device(_) => true,
-        Owner::Peer(peer) => peer.is_secure() || peer.address.ip().to_canonical().is_loopback(),
+        Owner::Peer(peer) => peer.is_secure() || peer.is_local(),
     }
 }

@@ -24,7 +24,9 @@ use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 
 use crate::sample::{Announcement, Forwarder};
-use crate::wire::{Acknowledgement, EventAnswer, EventFrame, HealthFrame, Refusal, Uplink};
+use crate::wire::{
+    Acknowledgement, EventAnswer, EventFrame, HealthFrame, HealthSession, Refusal, Uplink,
+};
 use crate::{Position, Statement};
 
 /// The number of consecutive timeouts after which the coordinator is assumed to have lost data
@@ -89,6 +91,8 @@ pub struct DeviceSession {
     is_answered: bool,
     /// Whether the coordinator has answered any challenge of this session.
     has_begun: bool,
+    /// The session of reports of health that the coordinator has begun; 0 if there is none.
+    health: u64,
 }
 
 /// The hash covers everything but the link key.
@@ -106,9 +110,10 @@ impl Hash for DeviceSession {
             sends_challenge,
             is_answered,
             has_begun,
+            health,
         } = self;
         (device, announced, wants_schema, closing_sent, has_asked, unknown).hash(state);
-        (challenge, sends_challenge, is_answered, has_begun).hash(state);
+        (challenge, sends_challenge, is_answered, has_begun, health).hash(state);
     }
 }
 
@@ -143,6 +148,7 @@ impl DeviceSession {
             sends_challenge: true,
             is_answered: false,
             has_begun: false,
+            health: 0,
         }
     }
 
@@ -174,16 +180,28 @@ impl DeviceSession {
         self.unknown >= PATIENCE
     }
 
-    /// Writes a frame with the device's health to `out`.
+    /// Writes a frame with the device's health to `out`. `interval_s` is the time until the next report if
+    /// nothing unusual happens.
     ///
     /// # Errors
     /// [`BufferTooSmall`]; [`MAX_HEALTH_FRAME`](crate::wire::MAX_HEALTH_FRAME) bytes suffice.
     pub fn health_frame<'o>(
         &self,
-        health: &Health,
+        (health, interval_s): (&Health, u32),
         out: &'o mut [u8],
     ) -> Result<&'o [u8], BufferTooSmall> {
-        HealthFrame { health: *health }.close(self.device, &self.link, out)
+        let frame = HealthFrame { session: self.health, interval_s, health: *health };
+        frame.close(self.device, &self.link, out)
+    }
+
+    /// Opens the coordinator's frame that begins a session of reports. Returns whether the session is
+    /// another one than before; the caller then reports again.
+    ///
+    /// # Errors
+    /// [`FrameError`] if the frame is not such a frame of the coordinator to this device.
+    pub fn open_health_session(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
+        let HealthSession(session) = HealthSession::open(frame, self.device, &self.link)?;
+        Ok(core::mem::replace(&mut self.health, session) != session)
     }
 
     /// Writes the next frame that is due to `out`, or returns `None` if no frame is due. The length

@@ -20,7 +20,7 @@ use moteseal_core::record::{
 mod health;
 mod refusal;
 mod urgent;
-pub use health::{HealthFrame, MAX_HEALTH_FRAME};
+pub use health::{HealthFrame, HealthSession, MAX_HEALTH_FRAME, MAX_HEALTH_SESSION};
 pub use refusal::{MAX_REFUSAL, Refusal};
 pub use urgent::{EventAnswer, EventFrame, MAX_EVENT_ANSWER};
 

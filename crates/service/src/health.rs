@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use moteseal_core::health::{Health, Item, Kind};
+use moteseal_core::health::{Health, Item};
 
 /// The file that counts the starts.
 const STARTS: &str = "health.starts";
@@ -23,8 +23,41 @@ pub struct HostHealth {
     boot: u32,
     start: Instant,
     sources: Sources,
-    /// The kernel's totals at the start. They count since the machine's start.
-    first: Health,
+    counted: Mutex<Counted>,
+}
+
+/// What the kernel's counters have counted since the start of the process. They count since the machine's
+/// start, and those of interfaces come and go.
+#[derive(Debug, Default)]
+struct Counted {
+    /// The counters that the kernel reported last.
+    last: HashMap<String, u64>,
+    /// The total of each item of [`COUNTERS`].
+    totals: [u64; COUNTERS.len()],
+}
+
+impl Counted {
+    /// Adds what was counted since the last call. A counter that was not there before begins now; one
+    /// that has fallen was reset.
+    fn add(&mut self, now: HashMap<String, u64>) {
+        for ((_, names), total) in COUNTERS.iter().zip(&mut self.totals) {
+            for (key, value) in now.iter().filter(|(key, _)| names.contains(&name_of(key))) {
+                let Some(before) = self.last.get(key) else { continue };
+                *total = total.wrapping_add(value.checked_sub(*before).unwrap_or(*value));
+            }
+        }
+        self.last = now;
+    }
+
+    /// Returns whether the kernel reports one of these counters.
+    fn has(&self, names: &[&str]) -> bool {
+        self.last.keys().any(|key| names.contains(&name_of(key)))
+    }
+}
+
+/// Returns the name of a counter without its interface.
+fn name_of(key: &str) -> &str {
+    key.split_once('@').map_or(key, |(name, _)| name)
 }
 
 impl HostHealth {
@@ -47,8 +80,8 @@ impl HostHealth {
         };
         let boot = before.wrapping_add(1);
         moteseal_files::replace(&file, format!("{boot}\n").as_bytes(), moteseal_files::PRIVATE)?;
-        let first = sources.read(Health::new(boot, 0));
-        Ok(Self { boot, start: Instant::now(), sources, first })
+        let counted = Counted { last: sources.counters(), ..Counted::default() };
+        Ok(Self { boot, start: Instant::now(), sources, counted: Mutex::new(counted) })
     }
 
     /// Returns the health now.
@@ -56,13 +89,18 @@ impl HostHealth {
     pub fn sample(&self) -> Health {
         let seconds = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
         let mut health = Health::new(self.boot, seconds);
-        for (item, value) in self.sources.read(health).values() {
-            let before = match item.kind() {
-                Kind::Total => self.first.get(item).unwrap_or_default(),
-                Kind::Gauge => 0,
-            };
-            health.set(item, value - before);
+        let counters = self.sources.counters();
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        counted.add(counters);
+        for ((item, names), total) in COUNTERS.iter().zip(&counted.totals) {
+            if counted.has(names) {
+                // Totals are stored modulo 2^32.
+                #[allow(clippy::cast_possible_wrap)]
+                health.set(*item, *total as i64);
+            }
         }
+        drop(counted);
+        self.sources.sensors(&mut health);
         health
     }
 }
@@ -127,8 +165,8 @@ const COUNTERS: [(Item, &[&str]); 27] = [
 ];
 
 impl Sources {
-    /// Adds what the kernel reports now to a record without values.
-    fn read(&self, mut health: Health) -> Health {
+    /// Returns the counters that the kernel reports now. The name of an interface follows the counter's.
+    fn counters(&self) -> HashMap<String, u64> {
         let mut counters = HashMap::new();
         for name in ["snmp", "netstat"] {
             tables(&self.text(&self.proc, &format!("net/{name}")), &mut counters);
@@ -139,16 +177,7 @@ impl Sources {
             }
         }
         self.interfaces(&mut counters);
-        for (item, names) in COUNTERS {
-            let found = names.iter().filter_map(|name| counters.get(*name));
-            if let Some(sum) = found.copied().reduce(u64::wrapping_add) {
-                // Totals are stored modulo 2^32.
-                #[allow(clippy::cast_possible_wrap)]
-                health.set(item, sum as i64);
-            }
-        }
-        self.sensors(&mut health);
-        health
+        counters
     }
 
     fn text(&self, root: &Path, name: &str) -> String {
@@ -160,10 +189,11 @@ impl Sources {
             if interface.ends_with("lo") {
                 continue;
             }
+            let of = interface.file_name().unwrap_or_default().to_string_lossy().into_owned();
             for (_, names) in COUNTERS {
                 for name in names.iter().filter_map(|name| name.strip_prefix("link.")) {
                     let value = self.text(&interface, &format!("statistics/{name}"));
-                    add(counters, &format!("link.{name}"), &value);
+                    add(counters, &format!("link.{name}@{of}"), &value);
                 }
             }
         }
@@ -332,6 +362,30 @@ mod tests {
         // The machine does not report it.
         assert_eq!(health.get(Item::UdpSent), None);
         assert_eq!(health.get(Item::ClockOffset), None);
+    }
+
+    #[test]
+    fn an_interface_that_disappears_or_appears_counts_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let host =
+            HostHealth::open_at(&root.path().join("state"), machine(root.path(), 1)).unwrap();
+        let interface = |name: &str| root.path().join("sys/class/net").join(name);
+        let sent = |name: &str, count: u32| {
+            fs::write(interface(name).join("statistics/tx_packets"), format!("{count}\n")).unwrap();
+        };
+        let counted = || host.sample().get(Item::LinkSent);
+        sent("eth0", 110);
+        sent("eth1", 300_000);
+        assert_eq!(counted(), Some(10 + 299_900));
+        fs::remove_dir_all(interface("eth1")).unwrap();
+        assert_eq!(counted(), Some(10 + 299_900));
+        fs::create_dir_all(interface("usb0").join("statistics")).unwrap();
+        sent("usb0", 5000);
+        assert_eq!(counted(), Some(10 + 299_900));
+        sent("usb0", 5001);
+        // A counter that was reset.
+        sent("eth0", 4);
+        assert_eq!(counted(), Some(10 + 299_900 + 1 + 4));
     }
 
     #[test]

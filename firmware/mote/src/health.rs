@@ -7,10 +7,21 @@ use moteseal_serial::Counters;
 /// The totals whose rates the mote watches.
 const WATCHED: [Item; 2] = [Item::LinkBadCrc, Item::LinkRetransmitted];
 
+/// What a mote counts since its start.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    /// Readings taken. Those of a seal that was given up while it was open are taken, and counted, again.
+    pub(crate) readings: u32,
+    /// Signed seals given up.
+    pub(crate) given_up: u32,
+}
+
 /// What a mote reports.
 pub(crate) struct MoteHealth {
     reporter: Reporter<{ WATCHED.len() }>,
     line: Counters,
+    /// The newest report, if the coordinator may not have it.
+    again: Option<Health>,
 }
 
 impl MoteHealth {
@@ -26,7 +37,13 @@ impl MoteHealth {
                 received_again: 0,
                 dropped: 0,
             },
+            again: None,
         }
+    }
+
+    /// Reports the newest health again.
+    pub(crate) const fn report_again(&mut self) {
+        self.again = self.reporter.sampled();
     }
 
     /// Notes what the serial line has counted.
@@ -39,28 +56,33 @@ impl MoteHealth {
     pub(crate) fn next_frame(
         &mut self,
         now_ms: u64,
-        (boot, readings, waiting): (u32, u32, u32),
+        (boot, counts, waiting): (u32, Counts, u32),
         session: &DeviceSession,
         out: &mut [u8],
     ) -> Option<usize> {
+        let interval_s = self.reporter.interval_s();
+        if let Some(health) = self.again.take() {
+            return session.health_frame((&health, interval_s), out).ok().map(<[u8]>::len);
+        }
         let uptime_s = u32::try_from(now_ms / 1000).unwrap_or(u32::MAX);
         if uptime_s < self.reporter.next_s() || !session.has_begun() {
             return None;
         }
         let mut health = Health::new(boot, uptime_s);
-        let Counters { acknowledged, repeated, lost, received, dropped, .. } = self.line;
+        let Counters { acknowledged, repeated, received, dropped, .. } = self.line;
         for (item, value) in [
             (Item::LinkBadCrc, dropped),
             (Item::LinkSent, acknowledged),
             (Item::LinkReceived, received),
             (Item::LinkRetransmitted, repeated),
             (Item::Waiting, waiting),
-            (Item::Readings, readings),
-            (Item::Refused, lost),
+            (Item::Readings, counts.readings),
+            (Item::GivenUp, counts.given_up),
         ] {
             health.set(item, value.into());
         }
         self.reporter.sample(&health)?;
-        session.health_frame(&health, out).ok().map(<[u8]>::len)
+        let interval_s = self.reporter.interval_s();
+        session.health_frame((&health, interval_s), out).ok().map(<[u8]>::len)
     }
 }

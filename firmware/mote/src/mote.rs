@@ -22,13 +22,13 @@ use moteseal_seal::device_session::{
 };
 use moteseal_seal::sample::Announcement;
 use moteseal_seal::star::PushError;
-use moteseal_seal::wire::{Acknowledgement, Refusal};
+use moteseal_seal::wire::{Acknowledgement, HealthSession, Refusal};
 use moteseal_serial::{Channel, Counters};
 
 use crate::answerer::Answerer;
 use crate::durable::{Durable, Settings};
 use crate::flash::{Flash, NoFlash};
-use crate::health::MoteHealth;
+use crate::health::{Counts, MoteHealth};
 use crate::journal::JournalError;
 use crate::listener::Listener;
 use crate::notice::{Notice, OnNotice};
@@ -93,6 +93,8 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize, U = NoFlash> {
     readings: R,
     /// The place of the next reading, and the time at which the mote takes it.
     place: u32,
+    /// What the mote counted since its start, for its health.
+    counts: Counts,
     due_ms: u64,
     open: Option<Open<L, N>>,
     /// Whether readings were lost. If so, an index is skipped before the next seal.
@@ -135,6 +137,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             schema: Digest::NULL,
             framing: Framing::Prefixed,
             place: 0,
+            counts: Counts { readings: 0, given_up: 0 },
             durable,
             readings,
             due_ms: 0,
@@ -260,6 +263,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             Channel::Coordinator if Refusal::is_claimed(body) => {
                 self.on_refusal(now_ms, body, notify)
             }
+            Channel::Coordinator if HealthSession::is_claimed(body) => {
+                if self.session.open_health_session(body) == Ok(true)
+                    && let Some(health) = &mut self.health
+                {
+                    health.report_again();
+                }
+                Ok(())
+            }
             Channel::Coordinator => self.on_acknowledgement(now_ms, body, notify),
             Channel::CoordinatorAnnouncement => {
                 self.on_announcement(body);
@@ -344,15 +355,16 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         {
             return Ok(Some((Channel::Firmware, length)));
         }
-        if let Some(length) = self.frame(out) {
-            self.retry.sent(now_ms);
-            return Ok(Some((Channel::Coordinator, length)));
-        }
+        // A report, of which there are few, does not wait until the coordinator has everything else.
         let memory = self.durable.memory();
-        let figures = (memory.boots(), self.place, memory.sealed().is_some().into());
+        let figures = (memory.boots(), self.counts, memory.sealed().is_some().into());
         if let Some(health) = &mut self.health
             && let Some(length) = health.next_frame(now_ms, figures, &self.session, out)
         {
+            return Ok(Some((Channel::Coordinator, length)));
+        }
+        if let Some(length) = self.frame(out) {
+            self.retry.sent(now_ms);
             return Ok(Some((Channel::Coordinator, length)));
         }
         let time = self.time(now_ms);
@@ -490,6 +502,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
                     return Ok(false);
                 }
             }
+            self.counts.readings = self.counts.readings.wrapping_add(1);
             let time = self.clock.range(now_ms);
             if let (Some(answerer), Some(time)) = (&mut self.answerer, time) {
                 answerer.sensed(time.earliest_ms, record);
@@ -631,6 +644,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         self.session.reset_patience();
         if let Some(index) = self.durable.memory().sealed().map(|sealed| sealed.index) {
             self.durable.give_up_seal(index)?;
+            self.counts.given_up = self.counts.given_up.wrapping_add(1);
             notify(Notice::GivenUp(index));
         } else if let Some(open) = self.open.take() {
             self.place = self.durable.memory().resume();

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use moteseal_core::DeviceId;
 use moteseal_core::health::{Health, Item};
 use moteseal_core::link::LinkKey;
-use moteseal_net::ChildLink as _;
 use moteseal_net::coap::{Address, ChildOptions, CoapChild};
 use moteseal_net::link::until_up;
-use moteseal_seal::wire::{HealthFrame, MAX_HEALTH_FRAME};
+use moteseal_net::{ChildLink as _, Down};
+use moteseal_seal::wire::{HealthFrame, HealthSession, MAX_HEALTH_FRAME};
 use serde_json::Value;
 
 use crate::coap_transport::{Service, scene};
@@ -64,6 +64,8 @@ struct Mote {
     key: LinkKey,
     device: DeviceId,
     health: Health,
+    /// The session that the gateway has begun; 0 before.
+    session: u64,
 }
 
 impl Mote {
@@ -85,16 +87,35 @@ impl Mote {
         let mut health = Health::new(4, 90_000);
         health.set(Item::Temperature, 235).set(Item::Battery, 57).set(Item::BatteryMv, 2950);
         health.set(Item::Rssi, -87).set(Item::LinkSent, 4000).set(Item::LinkReceived, 3900);
-        Self { runtime, link, key: LinkKey::new(&secret), device, health }
+        Self { runtime, link, key: LinkKey::new(&secret), device, health, session: 0 }
     }
 
     fn report(&mut self) {
         self.health.uptime_s += 30;
         self.health.add(Item::LinkBadCrc, 45).add(Item::LinkCollisions, 20);
         self.health.add(Item::LinkSent, 30).add(Item::LinkReceived, 25).add(Item::GivenUp, 0);
+        self.send();
+        if self.session != 0 {
+            return;
+        }
+        // The gateway begins a session; the mote reports again in it.
+        let device = self.device;
+        let offered = self.runtime.block_on(async {
+            loop {
+                let Down::Frame(frame) = self.link.receive().await.unwrap() else { continue };
+                if let Ok(session) = HealthSession::open(&frame, device, &self.key) {
+                    break session;
+                }
+            }
+        });
+        self.session = offered.0;
+        self.send();
+    }
+
+    fn send(&self) {
+        let frame = HealthFrame { session: self.session, interval_s: 30, health: self.health };
         let mut out = [0; MAX_HEALTH_FRAME];
-        let frame = HealthFrame { health: self.health }.close(self.device, &self.key, &mut out);
-        let frame = frame.unwrap().to_vec();
+        let frame = frame.close(self.device, &self.key, &mut out).unwrap().to_vec();
         self.runtime.block_on(self.link.send(frame.into())).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_net::coap::Code;
 use moteseal_net::coap::message::{Kind, Message, Number, Token};
-use moteseal_seal::wire::{HealthFrame, MAX_HEALTH_FRAME};
+use moteseal_seal::wire::{HealthFrame, HealthSession, MAX_HEALTH_FRAME};
 
 use crate::coap_memory::{group, memory};
 use crate::coap_transport::Service;
@@ -49,6 +49,20 @@ fn datagram(group: &str, device: DeviceId, id: u16, frame: &[u8]) -> Vec<u8> {
     message.encode()
 }
 
+/// Acknowledges what has arrived from the gateway, and passes the frames on.
+fn offers(socket: &UdpSocket, mut frame: impl FnMut(&[u8])) {
+    socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let mut buffer = [0; 2048];
+    while let Ok(length) = socket.recv(&mut buffer) {
+        let message = Message::decode(&buffer[..length]).unwrap();
+        if message.kind == Kind::Confirmable {
+            let reply = Message::new(Kind::Acknowledgement, Code::EMPTY, message.id);
+            socket.send(&reply.encode()).unwrap();
+        }
+        frame(&message.payload);
+    }
+}
+
 /// The reports of a period are sent in `MOTESEAL_SECONDS`, by default 3. The processor time of a report does
 /// not depend on that; what the gateway needs without reports is measured before and counted for the
 /// whole period. `MOTESEAL_SECONDS=30` sends at the true rate.
@@ -81,28 +95,51 @@ fn a_thousand_nodes_take_two_percent_of_a_core_and_64_megabytes() {
             (device.id, LinkKey::new(&secret))
         })
         .collect();
-    let report = |round: u32, number: usize| {
+    let report = |round: u32, number: usize, session: u64| {
         let (device, key) = &devices[number];
         let mut health = Health::new(1, 100 + 30 * round);
         for (at, item) in Item::all().enumerate() {
             health.set(item, i64::try_from(number + at).unwrap() * 100 + i64::from(round));
         }
         let mut out = [0; MAX_HEALTH_FRAME];
-        let frame = HealthFrame { health }.close(*device, key, &mut out).unwrap();
+        let frame = HealthFrame { session, interval_s: 30, health };
+        let frame = frame.close(*device, key, &mut out).unwrap();
         let id = u16::try_from(round as usize * NODES + number).unwrap();
         datagram(&name, *device, id, frame)
     };
-    let send = |round: u32, pace: Duration| {
+    let mut sessions = vec![0; NODES];
+    let send = |round: u32, pace: Duration, sessions: &[u64]| {
         let start = Instant::now();
         for number in 0..NODES {
-            let datagram = report(round, number);
+            let datagram = report(round, number, sessions[number]);
             sockets[number % ADDRESSES].send(&datagram).unwrap();
             let due = pace * u32::try_from(number).unwrap();
             std::thread::sleep(due.saturating_sub(start.elapsed()));
         }
     };
-    // All peers and nodes are known before the measurement.
-    send(0, Duration::from_millis(1));
+    // All peers and nodes are known, and all sessions begun, before the measurement.
+    let start = Instant::now();
+    while sessions.contains(&0) {
+        assert!(start.elapsed() < Duration::from_secs(20), "not all sessions have begun");
+        for number in (0..NODES).filter(|number| sessions[*number] == 0) {
+            sockets[number % ADDRESSES].send(&report(0, number, 0)).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let until = Instant::now() + Duration::from_millis(1500);
+        while Instant::now() < until && sessions.contains(&0) {
+            for (place, socket) in sockets.iter().enumerate() {
+                offers(socket, |frame| {
+                    for number in (place..NODES).step_by(ADDRESSES) {
+                        let (device, key) = &devices[number];
+                        if let Ok(session) = HealthSession::open(frame, *device, key) {
+                            sessions[number] = session.0;
+                        }
+                    }
+                });
+            }
+        }
+    }
+    send(0, Duration::from_millis(1), &sessions);
     let scrape = || http(gateway.url("http").trim_start_matches("http://"), "/metrics");
     let heard = || scrape().matches("moteseal_health_boot{node=\"mote").count();
     let start = Instant::now();
@@ -115,7 +152,7 @@ fn a_thousand_nodes_take_two_percent_of_a_core_and_64_megabytes() {
     std::thread::sleep(whole);
     let idle = processor(gateway.id()) - before;
     let before = processor(gateway.id());
-    send(1, whole / u32::try_from(NODES).unwrap());
+    send(1, whole / u32::try_from(NODES).unwrap(), &sessions);
     // Prometheus collects every 15 s.
     scrape();
     let page = scrape();

@@ -4,19 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use moteseal_core::health::{Difference, Health, Item, Totals};
-use moteseal_net::health::json as health_json;
+use moteseal_core::health::{Difference, Health, Item, Kind, Totals};
+use moteseal_net::health::{is_silent, json as health_json};
 use serde_json::{Map, Value, json};
 
 use super::alert::{Alert, Quantity, Rule};
 
 /// The number of rates in a row's sparkline.
 const SPARKS: usize = 12;
-/// A node is stale if nothing was heard for this multiple of the longest time between its reports. A
-/// quiet node doubles this time once for each report.
-const STALE_FACTOR: u32 = 3;
-/// The time between the reports of a node of which only one is known.
-const UNKNOWN_INTERVAL: Duration = Duration::from_secs(60);
+/// The time between the reports of a node that does not state it: the default of Max-Age in CoAP.
+const UNSTATED: Duration = Duration::from_secs(60);
 /// The maximum number of rows. The names come from a gateway that is not trusted.
 const MAX_ROWS: usize = 100_000;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -27,8 +24,10 @@ pub struct Row {
     totals: Totals,
     newest: Option<Difference>,
     heard: Option<Instant>,
-    /// The longest recent time between two reports.
+    /// The time until the next report that the node stated.
     interval: Option<Duration>,
+    /// The first record of the watch.
+    first: Option<Health>,
     /// The rates of what was sent, a second, oldest first.
     sent: VecDeque<f64>,
     /// The rules that match, by their places.
@@ -53,8 +52,9 @@ impl Row {
     #[must_use]
     pub fn is_stale(&self, now: Instant) -> bool {
         self.heard.is_some_and(|at| {
-            let interval = self.interval.unwrap_or(UNKNOWN_INTERVAL);
-            now.saturating_duration_since(at) > interval * STALE_FACTOR
+            let interval = self.interval.unwrap_or(UNSTATED).as_secs();
+            let interval = u32::try_from(interval).unwrap_or(u32::MAX);
+            is_silent(now.saturating_duration_since(at), interval)
         })
     }
 
@@ -94,14 +94,20 @@ impl Row {
         reasons.join(", ")
     }
 
-    /// Returns the value that a rule compares.
+    /// Returns the value that a rule compares. A stale node has only an age and restarts.
     fn quantity(&self, quantity: Quantity, now: Instant) -> Option<f64> {
         Some(match quantity {
             Quantity::Restarts => f64::from(self.totals.restarts),
             Quantity::Age => now.saturating_duration_since(self.heard?).as_secs_f64(),
+            Quantity::Rate(_) | Quantity::Value(_) if self.is_stale(now) => return None,
             Quantity::Rate(item) => {
                 let newest = self.newest.as_ref()?;
                 f64::from(newest.count(item)?) / f64::from(newest.seconds)
+            }
+            #[allow(clippy::cast_precision_loss)]
+            Quantity::Value(item) if item.kind() == Kind::Total => {
+                let before = self.first?.get(item).unwrap_or_default().unsigned_abs();
+                self.totals.sum(item).saturating_sub(before) as f64
             }
             #[allow(clippy::cast_precision_loss)]
             Quantity::Value(item) => self.health()?.get(item)? as f64 / f64::from(item.divisor()),
@@ -148,20 +154,22 @@ impl Table {
         Some(self.rows.entry(node.to_owned()).or_default())
     }
 
-    /// Takes a report that a node made at a time. Returns whether it is newer than the one before.
-    pub fn take(&mut self, at: Instant, node: &str, health: &Health) -> bool {
+    /// Takes a report that a node made at a time, and the time until its next report, if it stated it.
+    /// Returns whether it is newer than the one before.
+    pub fn take(
+        &mut self,
+        at: Instant,
+        node: &str,
+        (health, interval): (&Health, Option<Duration>),
+    ) -> bool {
         let Some(row) = self.row(node) else { return false };
         let is_first = row.totals.last().is_none();
         match row.totals.take(health) {
             None if !is_first => return false,
             difference => row.newest = difference,
         }
-        if let Some(before) = row.heard.replace(at) {
-            let passed = at.saturating_duration_since(before);
-            // A short interval counts only after the longer one has become rare.
-            let kept = row.interval.map_or(Duration::ZERO, |interval| interval * 3 / 4);
-            row.interval = Some(passed.max(kept).max(Duration::from_secs(1)));
-        }
+        (row.heard, row.interval) = (Some(at), interval);
+        row.first.get_or_insert(*health);
         if let Some(sent) = row.sent_per_s() {
             if row.sent.len() == SPARKS {
                 row.sent.pop_front();
@@ -176,7 +184,11 @@ impl Table {
         let mut alerts = Vec::new();
         for (node, row) in &mut self.rows {
             for (place, rule) in self.rules.iter().enumerate() {
-                let Some(value) = row.quantity(rule.quantity, now) else { continue };
+                let Some(value) = row.quantity(rule.quantity, now) else {
+                    // It is not known whether the rule still matches.
+                    row.alerts.remove(&place);
+                    continue;
+                };
                 let is_on = rule.matches(value);
                 let has_changed = match is_on {
                     true => row.alerts.insert(place),
@@ -267,7 +279,9 @@ impl Row {
             health.map_or_else(none, |of| of.boot.saturating_sub(1).to_string()),
             battery.or_else(volts).unwrap_or_else(none),
             temperature.unwrap_or_else(none),
-            self.sent_per_s().map_or_else(none, |rate| format!("{rate:.1}")),
+            self.sent_per_s()
+                .filter(|_| !self.is_stale(now))
+                .map_or_else(none, |rate| format!("{rate:.1}")),
             lost.map_or_else(none, |lost| lost.to_string()),
             get(Item::Waiting).map_or_else(none, |waiting| waiting.to_string()),
             self.sparkline(),

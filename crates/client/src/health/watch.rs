@@ -4,13 +4,15 @@ use std::time::{Duration, Instant};
 
 use moteseal_core::health::Health;
 use moteseal_net::coap::{Address, Code, Format};
-use moteseal_net::health::{HEALTH, NODES, NodeList, RECENT};
+use moteseal_net::health::{HEALTH, Heard, NODES, NodeList, RECENT};
 use tokio::sync::mpsc;
 
 use crate::reading::{Credentials, GetError, Source, Unverified};
 
 /// How long to wait before a server that does not respond is asked again.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How often a gateway that has too many observers is read.
+const POLL: Duration = Duration::from_secs(30);
 
 /// What a watch reports.
 #[derive(Debug)]
@@ -23,6 +25,9 @@ pub enum Update {
         node: String,
         /// When it arrived.
         at: Instant,
+        /// The time until its next report if nothing unusual happens; `None` if the server did not state
+        /// it.
+        interval: Option<Duration>,
         /// The health.
         health: Box<Health>,
     },
@@ -48,6 +53,8 @@ type NewCredentials = Box<dyn Fn() -> Credentials + Send + Sync>;
 pub struct Watch {
     /// The address without a path.
     server: String,
+    /// What stands before the names of nodes, if several gateways are watched.
+    prefix: String,
     what: Option<Watched>,
     credentials: NewCredentials,
 }
@@ -83,7 +90,21 @@ impl Watch {
             }
         };
         let server = url.trim_end_matches('/').trim_end_matches(&*path).trim_end_matches('/');
-        Ok(Self { server: server.to_owned(), what, credentials: Box::new(credentials) })
+        let (server, prefix) = (server.to_owned(), String::new());
+        Ok(Self { server, prefix, what, credentials: Box::new(credentials) })
+    }
+
+    /// Puts the gateway before the names of its nodes, because another one may have nodes of the same
+    /// names.
+    #[must_use]
+    pub fn with_gateway(mut self) -> Self {
+        self.prefix = format!("{}/", self.host());
+        self
+    }
+
+    /// Returns the address without its scheme.
+    fn host(&self) -> &str {
+        self.server.rsplit("//").next().unwrap_or_default()
     }
 
     async fn source(&self, path: &str) -> Result<Source, GetError> {
@@ -110,7 +131,7 @@ impl Watch {
     /// Observes until the receiver is dropped. What fails is reported and tried again.
     pub async fn run(&self, updates: &mpsc::Sender<Update>) {
         while !updates.is_closed() {
-            let Err(error) = self.observe(updates).await else { return };
+            let Err(error) = self.observe(updates).await else { continue };
             if updates.send(Update::Failed(error)).await.is_err() {
                 return;
             }
@@ -124,7 +145,14 @@ impl Watch {
         let mut source = self.source(path).await?;
         let mut known: Option<u64> = None;
         loop {
-            let response = source.next().await?;
+            let response = match source.next().await {
+                Err(GetError::NoReading { code: Code::TOO_MANY_REQUESTS, .. }) => {
+                    self.once(updates).await?;
+                    tokio::time::sleep(POLL).await;
+                    return Ok(());
+                }
+                response => response?,
+            };
             if what == Watched::Node {
                 self.send_own(&response, updates).await?;
             } else {
@@ -135,7 +163,7 @@ impl Watch {
                 let at = Instant::now();
                 known = if has_all {
                     let taken = list.taken;
-                    send(list, at, updates).await;
+                    self.send(list, at, updates).await;
                     Some(taken)
                 } else {
                     let taken = self.list(updates).await?;
@@ -166,7 +194,7 @@ impl Watch {
         let response = self.source(NODES).await?.get().await?;
         let list = self.decode(&response)?;
         let taken = list.taken;
-        send(list, Instant::now(), updates).await;
+        self.send(list, Instant::now(), updates).await;
         Ok(taken)
     }
 
@@ -183,29 +211,33 @@ impl Watch {
             return Err(self.malformed(&"the response is not CBOR"));
         }
         let health = Health::decode(&response.bytes).map_err(|error| self.malformed(&error))?;
-        let node = self.server.rsplit("//").next().unwrap_or_default().to_owned();
-        let update = Update::Heard { node, at: Instant::now(), health: Box::new(health) };
-        let _ = updates.send(update).await;
+        let node = self.host().to_owned();
+        // A node states in Max-Age when it reports next, if that is later than the default of CoAP.
+        let interval = response.max_age.map(|seconds| Duration::from_secs(seconds.into()));
+        let (at, health) = (Instant::now(), Box::new(health));
+        let _ = updates.send(Update::Heard { node, at, interval, health }).await;
         Ok(())
     }
 
     fn malformed(&self, error: &dyn std::fmt::Display) -> GetError {
         GetError::Health { url: self.server.clone(), cause: error.to_string() }
     }
-}
 
-async fn send(list: NodeList, now: Instant, updates: &mpsc::Sender<Update>) {
-    for node in list.nodes {
-        let update = match node.heard {
-            None => Update::Listed(node.name),
-            Some((age_ms, health)) => Update::Heard {
-                node: node.name,
-                at: now.checked_sub(Duration::from_millis(age_ms)).unwrap_or(now),
-                health: Box::new(health),
-            },
-        };
-        if updates.send(update).await.is_err() {
-            return;
+    async fn send(&self, list: NodeList, now: Instant, updates: &mpsc::Sender<Update>) {
+        for node in list.nodes {
+            let name = format!("{}{}", self.prefix, node.name);
+            let update = match node.heard {
+                None => Update::Listed(name),
+                Some(Heard { age_ms, interval_s, health }) => Update::Heard {
+                    node: name,
+                    at: now.checked_sub(Duration::from_millis(age_ms)).unwrap_or(now),
+                    interval: Some(Duration::from_secs(interval_s.into())),
+                    health: Box::new(health),
+                },
+            };
+            if updates.send(update).await.is_err() {
+                return;
+            }
         }
     }
 }

@@ -66,6 +66,8 @@ const GROUP: [Mote; 5] = [
     },
 ];
 
+const INTERVAL: Option<Duration> = Some(Duration::from_secs(30));
+
 /// Returns the table of the group at a time, and the time.
 fn group(rules: Vec<Rule>) -> (Table, Instant) {
     let start = Instant::now();
@@ -88,7 +90,7 @@ fn group(rules: Vec<Rule>) -> (Table, Instant) {
             health.set(Item::Battery, mote.battery).set(Item::Temperature, mote.temperature);
             health.set(Item::Waiting, i64::from(mote.name == "garden") * 3);
             let at = start + Duration::from_secs((period * PERIOD).into());
-            assert!(table.take(at, mote.name, &health));
+            assert!(table.take(at, mote.name, (&health, INTERVAL)));
         }
     }
     (table, start + Duration::from_secs(((PERIODS - 1) * PERIOD + 4).into()))
@@ -180,7 +182,7 @@ fn a_rule_reports_once_when_it_begins_to_match_and_once_when_it_ceases() {
     let mut better = *table.rows().find(|(name, _)| *name == "garden").unwrap().1.health().unwrap();
     better.uptime_s += PERIOD;
     better.set(Item::Battery, 100);
-    table.take(now, "garden", &better);
+    table.take(now, "garden", (&better, INTERVAL));
     let over = table.alerts(now);
     assert_eq!(over.len(), 2);
     assert!(over.iter().all(|alert| !alert.is_on && alert.node == "garden"));
@@ -203,10 +205,28 @@ fn what_is_not_a_rule_is_refused_with_the_reason() {
 }
 
 #[test]
-fn repeated_and_reordered_records_change_nothing() {
+fn a_repeated_record_changes_nothing() {
     let (mut table, now) = group(Vec::new());
     let before = table.lines(now);
-    let old = Health::new(2, 100);
-    assert!(!table.take(now, "attic", &old));
+    let newest = *table.rows().find(|(name, _)| *name == "attic").unwrap().1.health().unwrap();
+    assert!(!table.take(now, "attic", (&newest, INTERVAL)));
     assert_eq!(table.lines(now), before);
+}
+
+#[test]
+fn a_quiet_node_is_silent_only_after_twice_the_interval_that_it_stated() {
+    let (mut table, now) = (Table::new(Vec::new()), Instant::now());
+    let interval = Some(Duration::from_secs(480));
+    table.take(now, "quiet", (&Health::new(1, 10_000), interval));
+    let is_stale = |at| table.json(now + Duration::from_secs(at), "quiet")["stale"] == true;
+    assert_eq!([400, 990, 991].map(is_stale), [false, false, true]);
+}
+
+#[test]
+fn a_node_that_has_lost_its_state_has_restarted() {
+    let (mut table, now) = (Table::new(Vec::new()), Instant::now());
+    table.take(now, "mote", (&Health::new(1, 1_000_000), INTERVAL));
+    assert!(table.take(now, "mote", (&Health::new(1, 30), INTERVAL)));
+    let json = table.json(now, "mote");
+    assert_eq!((&json["restarts"], &json["reasons"]), (&1.into(), &"restarted".into()));
 }

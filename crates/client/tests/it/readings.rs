@@ -147,7 +147,7 @@ async fn a_reading_that_is_not_the_devices_is_rejected() {
     assert_eq!(check(&response, &roster("away"), None).unwrap_err().name(), "WrongGroup");
     let unsigned = served.source("?sig=none").await.get().await.unwrap();
     assert_eq!(check(&unsigned, &roster("home"), None).unwrap_err().name(), "NoSignature");
-    let links = Unverified { format: 40, bytes: "</sensors>".into() };
+    let links = Unverified { format: 40, bytes: "</sensors>".into(), max_age: None };
     assert_eq!(check(&links, &roster("home"), None).unwrap_err().name(), "UnknownFormat");
 }
 

@@ -15,14 +15,19 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Computes the difference between two records of one node. A total may have passed 2^32 once
-    /// between them. Returns `None` if `later` is not later than `earlier`.
+    /// Computes the difference between two records of one node, which it made in this order. A total may
+    /// have passed 2^32 once between them. A node that has lost its state may number its start again, so
+    /// a time since the start that has fallen is a restart. Returns `None` if the times are equal.
     #[must_use]
     pub fn between(earlier: &Health, later: &Health) -> Option<Self> {
-        let has_restarted = earlier.boot != later.boot;
+        let is_same_start = earlier.boot == later.boot;
+        if is_same_start && earlier.uptime_s == later.uptime_s {
+            return None;
+        }
+        let has_restarted = !is_same_start || later.uptime_s < earlier.uptime_s;
         let seconds = match has_restarted {
             true => later.uptime_s.max(1),
-            false => later.uptime_s.checked_sub(earlier.uptime_s).filter(|seconds| *seconds > 0)?,
+            false => later.uptime_s - earlier.uptime_s,
         };
         let (mut counts, mut known) = ([0; ITEMS], 0);
         for item in Item::all().filter(|item| item.kind() == Kind::Total) {

@@ -162,6 +162,12 @@ impl<const N: usize> Reporter<N> {
         self.interval_s
     }
 
+    /// Returns the newest sample.
+    #[must_use]
+    pub const fn sampled(&self) -> Option<Health> {
+        self.sampled
+    }
+
     /// Returns when [`sample`](Self::sample) must be called next, in seconds since the node's start.
     #[must_use]
     pub fn next_s(&self) -> u32 {

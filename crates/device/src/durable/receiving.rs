@@ -4,7 +4,7 @@
 use moteseal_core::link::FrameError;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::Signer;
-use moteseal_seal::wire::{EventAnswer, Refusal};
+use moteseal_seal::wire::{EventAnswer, HealthSession, Refusal};
 use tracing::warn;
 
 use super::entry::Input;
@@ -19,12 +19,17 @@ impl<K: Signer> DurableMote<K> {
         self.implausible
     }
 
+    /// Returns whether the gateway has begun another session of reports of health since the last call.
+    pub const fn take_reports_again(&mut self) -> bool {
+        core::mem::replace(&mut self.reports_again, false)
+    }
+
     /// Sets the latest epoch that the gateway can have a seal of, by the device's clock.
     pub const fn set_latest_epoch(&mut self, latest: EpochNumber) {
         self.mote.set_latest_epoch(latest);
     }
 
-    /// Receives an acknowledgement or a refusal. Returns whether it changed anything.
+    /// Receives a frame of the gateway. Returns whether it changed anything that is waiting.
     ///
     /// # Errors
     /// The inner [`FrameError`] if the frame is not valid or not from the gateway. Otherwise
@@ -35,6 +40,12 @@ impl<K: Signer> DurableMote<K> {
         }
         if Refusal::is_claimed(frame) {
             return self.receive_refusal(frame);
+        }
+        if HealthSession::is_claimed(frame) {
+            // It is not written to the journal: after a restart the gateway begins another one.
+            let is_new = self.mote.open_health_session(frame);
+            self.reports_again |= is_new.unwrap_or_default();
+            return Ok(is_new.map(|_| false));
         }
         // Most acknowledgements change nothing. They are not written to the journal.
         let sent_before = self.mote.sent_before();

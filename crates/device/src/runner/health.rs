@@ -23,6 +23,13 @@ pub struct HealthLink {
     pub reports: watch::Receiver<Option<Report>>,
 }
 
+/// The report that was made last, and whether it must be sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Newest {
+    report: Option<Report>,
+    is_due: bool,
+}
+
 /// Waits for the next report. Waits forever if there will be none.
 pub(super) async fn next_report(reports: &mut Option<watch::Receiver<Option<Report>>>) -> Report {
     if let Some(reports) = reports {
@@ -53,13 +60,26 @@ impl<K: Signer + Send> Run<'_, K> {
         }
     }
 
-    /// Sends a report. A report that is lost is replaced by the next one.
-    pub(super) async fn send_health<L: ChildLink>(
-        &self,
-        link: &L,
-        report: &Report,
-    ) -> Result<(), RunError> {
-        let Ok(frame) = self.mote.mote().health_frame(&report.health) else { return Ok(()) };
+    /// Notes a new report.
+    pub(super) const fn note_report(&mut self, report: Report) {
+        self.report = Newest { report: Some(report), is_due: true };
+    }
+
+    /// Sends the newest report again, because the gateway may not have it.
+    pub(super) const fn report_again(&mut self) {
+        self.report.is_due = self.report.report.is_some();
+    }
+
+    /// Sends the newest report if it is due. Call this only while the link is up. A report that is lost is
+    /// replaced by the next one.
+    pub(super) async fn send_report<L: ChildLink>(&mut self, link: &L) -> Result<(), RunError> {
+        if self.mote.take_reports_again() {
+            self.report_again();
+        }
+        let Newest { report: Some(report), is_due: true } = self.report else { return Ok(()) };
+        self.report.is_due = false;
+        let frame = self.mote.mote().health_frame(&report.health, report.interval_s);
+        let Ok(frame) = frame else { return Ok(()) };
         match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
             Ok(Err(LinkError::Closed)) => Err(RunError::Link(LinkError::Closed)),
             _ => Ok(()),

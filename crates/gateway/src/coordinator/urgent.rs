@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use moteseal_api::ErrorKind;
 use moteseal_core::digest::Digest;
-use moteseal_core::health::{Health, MAX_HEALTH};
+use moteseal_core::health::MAX_HEALTH;
 use moteseal_core::link::{FrameError, MAX_FRAME, claimed_device};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::UrgentEvent;
-use moteseal_seal::wire::{EventAnswer, EventFrame, HealthFrame, MAX_EVENT_ANSWER};
+use moteseal_seal::wire::{
+    EventAnswer, EventFrame, HealthFrame, HealthSession, MAX_EVENT_ANSWER, MAX_HEALTH_SESSION,
+};
 use moteseal_verify::{SchemaEntry, Urgent, UrgentRefused};
 
 use super::{GroupCoordinator, Refused, link_key};
@@ -125,7 +127,7 @@ impl GroupCoordinator {
     ///
     /// # Errors
     /// [`Refused`].
-    pub(crate) fn open_health(&self, frame: &[u8]) -> Result<(DeviceId, Health), Refused> {
+    pub(crate) fn open_health(&self, frame: &[u8]) -> Result<(DeviceId, HealthFrame), Refused> {
         if frame.len() > MAX_HEALTH + 64 {
             return Err(Refused::Frame(FrameError::Malformed));
         }
@@ -135,7 +137,14 @@ impl GroupCoordinator {
             Some(key) => HealthFrame::open(frame, key),
             None => HealthFrame::open(frame, &link_key(&self.secret, &self.roster, device)),
         };
-        Ok((device, opened.map_err(Refused::Frame)?.health))
+        Ok((device, opened.map_err(Refused::Frame)?))
+    }
+
+    /// Returns the frame that begins a session of reports with a device.
+    pub(crate) fn health_session(&self, device: DeviceId, session: u64) -> Option<Vec<u8>> {
+        let key = link_key(&self.secret, &self.roster, device);
+        let mut out = [0; MAX_HEALTH_SESSION];
+        HealthSession(session).close(device, &key, &mut out).ok().map(<[u8]>::to_vec)
     }
 
     /// Verifies the event of a frame. `now` is the current epoch by the coordinator's own clock.

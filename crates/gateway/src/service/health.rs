@@ -1,11 +1,13 @@
-//! What the station's thread does with the frames of health. They are not written to the journal: the
+//! What the station's thread does with the reports of health. They are not written to the journal: the
 //! next one replaces them.
 
 use moteseal_core::record::DeviceId;
+use moteseal_net::health::{NodeReport, NotTaken};
 use moteseal_net::{ParentLink, Up};
 use tracing::debug;
 
 use super::{Keeper, confirm};
+use crate::station::Outgoing;
 
 impl Keeper {
     /// Receives a frame with a device's health.
@@ -14,14 +16,30 @@ impl Keeper {
             // Nobody serves it.
             return;
         };
-        let opened = self.station.coordinator().open_health(&up.frame);
-        let taken = opened.map_err(|refused| refused.name()).and_then(|(device, record)| {
-            confirm(link, up);
-            health.take(device, &record).map_err(|not_taken| not_taken.name())
-        });
-        if let Err(name) = taken {
-            self.shared.metrics.refused(name);
-            debug!(device = %DeviceId(up.device), name, "a record of health is rejected");
+        let (device, frame) = match self.station.coordinator().open_health(&up.frame) {
+            Ok(opened) => opened,
+            Err(refused) => return self.refuse_health(DeviceId(up.device), refused.name()),
+        };
+        let (session, interval_s, health_now) = (frame.session, frame.interval_s, frame.health);
+        let report = NodeReport { session, interval_s, health: health_now };
+        match health.take(device, &report) {
+            Ok(()) => confirm(link, up),
+            Err(NotTaken::OtherSession(offer)) => {
+                // The device reports again when it has received the session. If this is lost, it is offered
+                // again with the next report.
+                let frame = offer
+                    .and_then(|offer| self.station.coordinator().health_session(device, offer));
+                let events = frame.map(|frame| (device, frame)).into_iter().collect::<Vec<_>>();
+                if !events.is_empty() {
+                    let _ = self.messages.try_send(Outgoing { events, ..Outgoing::default() });
+                }
+            }
+            Err(not_taken) => self.refuse_health(device, not_taken.name()),
         }
+    }
+
+    fn refuse_health(&self, device: DeviceId, name: &'static str) {
+        self.shared.metrics.refused(name);
+        debug!(%device, name, "a report of health is rejected");
     }
 }

@@ -142,6 +142,12 @@ impl Peer {
     pub const fn is_secure(&self) -> bool {
         self.session != 0
     }
+
+    /// Returns whether the peer is on this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.address.ip().to_canonical().is_loopback()
+    }
 }
 
 /// Returns what limits count as one network: an IPv4 address, or the first 64 bits of an IPv6

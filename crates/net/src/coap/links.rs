@@ -20,6 +20,13 @@ impl Link {
         Self { path: path.into(), attributes }
     }
 
+    /// Returns the link to the same resource, which cannot be observed.
+    #[must_use]
+    pub fn unobservable(mut self) -> Self {
+        self.attributes.retain(|(name, _)| *name != "obs");
+        self
+    }
+
     /// Returns whether an argument `NAME=VALUE`, with or without an asterisk at its end, selects the
     /// link: the attribute has this value or begins with it (RFC 6690, section 4.1).
     fn is_selected(&self, argument: &str) -> bool {

@@ -11,17 +11,23 @@ use super::nodes::Nodes;
 /// A node's name, whether it is the gateway itself, when it was heard, and what it reported.
 type Row<'a> = (&'a str, &'static str, Instant, &'a Health);
 
+/// A node's rows, with its labels.
+type Labelled<'a, 'r> = (&'r Row<'a>, &'r String);
+
 impl Nodes {
-    /// Appends the metrics of all nodes that were heard, and of the gateway itself.
+    /// Appends the metrics of all nodes that were heard, and of the gateway itself. A node that is silent
+    /// has an age and nothing else, because its values are not those of now.
     pub fn render(&self, now: Instant, own: (&str, &Health), out: &mut String) {
         let (name, health) = own;
         let mut rows: Vec<Row<'_>> = vec![(name, "gateway", now, health)];
-        rows.extend(self.iter().filter_map(|node| {
-            let (at, health) = node.heard.as_ref()?;
-            Some((&*node.name, "device", *at, health))
-        }));
+        let mut silent = vec![false];
+        for node in self.iter() {
+            let Some((at, report)) = &node.heard else { continue };
+            rows.push((&*node.name, "device", *at, &report.health));
+            silent.push(node.is_silent(now));
+        }
         let labels: Vec<String> = rows.iter().map(|(name, role, ..)| labels(name, role)).collect();
-        let rows: Vec<(&Row<'_>, &String)> = rows.iter().zip(&labels).collect();
+        let mut rows: Vec<Labelled<'_, '_>> = rows.iter().zip(&labels).collect();
         let head = |out: &mut String, name: &str, kind: &str, about: &str| {
             let _ = writeln!(out, "# HELP {name} {about}\n# TYPE {name} {kind}");
         };
@@ -31,6 +37,13 @@ impl Nodes {
             let seconds = now.saturating_duration_since(*at).as_secs_f64();
             let _ = writeln!(out, "{age}{labels} {seconds:.3}");
         }
+        let is_silent = "moteseal_health_silent";
+        head(out, is_silent, "gauge", "1 if the node should have reported again.");
+        for ((_, labels), silent) in rows.iter().zip(&silent) {
+            let _ = writeln!(out, "{is_silent}{labels} {}", u8::from(*silent));
+        }
+        let mut silent = silent.into_iter();
+        rows.retain(|_| !silent.next().unwrap_or_default());
         let boot = "moteseal_health_boot";
         head(out, boot, "gauge", "How often the node has started.");
         for ((.., health), labels) in &rows {

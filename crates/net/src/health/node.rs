@@ -46,6 +46,8 @@ pub struct Report {
     pub health: Health,
     /// Why the node reports.
     pub reason: Reason,
+    /// The time until the next report if nothing unusual happens, in seconds.
+    pub interval_s: u32,
 }
 
 /// Returns a node's health now.
@@ -137,7 +139,9 @@ impl NodeHealth {
             state.sampled = Some((now, health));
             let reason = state.reporter.sample(&health);
             let next = state.reporter.next_s().saturating_sub(health.uptime_s).max(1);
-            (reason.map(|reason| Report { health, reason }), Duration::from_secs(next.into()))
+            let interval_s = state.reporter.interval_s();
+            let report = reason.map(|reason| Report { health, reason, interval_s });
+            (report, Duration::from_secs(next.into()))
         };
         if let Some(report) = report {
             self.reports.send_replace(Some(report));
@@ -176,7 +180,7 @@ impl NodeHealth {
             max_age: (interval > DEFAULT_AGE).then_some(interval),
             accepts_observer: request.observes,
             is_periodic: true,
-            ..content(&self.name, &health, request.accept)
+            ..content(&self.name, (&health, Duration::ZERO), request.accept)
         }
     }
 

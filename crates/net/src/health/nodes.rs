@@ -16,9 +16,10 @@ use crate::coap::{Code, Format, Request, Response};
 
 /// The number of records that the resource of the recent ones has. They fit into one datagram.
 const RECENT_RECORDS: usize = 8;
-/// A record of an earlier start is taken if nothing was heard for this time: a node that has lost its
-/// state may count its starts from 1 again.
-const FORGOTTEN: Duration = Duration::from_secs(600);
+/// A node is silent if nothing was heard for twice the time that it stated, and this time.
+const GRACE: Duration = Duration::from_secs(30);
+/// The shortest time between two offers of a session to a node, so that repeated frames cause few answers.
+const OFFER_PAUSE: Duration = Duration::from_secs(1);
 /// The version of the lists.
 const VERSION: u8 = 1;
 
@@ -27,8 +28,11 @@ const VERSION: u8 = 1;
 pub enum NotTaken {
     /// The node is none of the group.
     UnknownNode,
-    /// It is not later than the newest one: it was repeated or delayed.
+    /// It is not later than the newest one of its session: it was repeated or delayed.
     NotNewer,
+    /// It belongs to no current session: it was repeated, or the node or the gateway has started again. The
+    /// node reports again after it has received this session; `None` if it was offered just now.
+    OtherSession(Option<u64>),
 }
 
 impl NotTaken {
@@ -38,15 +42,46 @@ impl NotTaken {
         match self {
             Self::UnknownNode => "UnknownDevice",
             Self::NotNewer => "NotNewer",
+            Self::OtherSession(_) => "OtherSession",
         }
     }
+}
+
+/// What a node reports, and the session in which it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeReport {
+    /// The session that the node knows; 0 if it knows none.
+    pub session: u64,
+    /// The time until its next report if nothing unusual happens, in seconds.
+    pub interval_s: u32,
+    /// The health.
+    pub health: Health,
 }
 
 /// A node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) name: String,
-    pub(super) heard: Option<(Instant, Health)>,
+    /// When the newest report was taken, and the report.
+    pub(super) heard: Option<(Instant, NodeReport)>,
+    /// The session that the node will use next, and when it was offered.
+    offered: Option<(u64, Instant)>,
+}
+
+impl Node {
+    /// Returns whether the node has been silent for longer than it should be.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.heard.is_some_and(|(at, report)| {
+            is_silent(now.saturating_duration_since(at), report.interval_s)
+        })
+    }
+}
+
+/// Returns whether a node that stated this time until its next report is silent for longer than it should
+/// be.
+#[must_use]
+pub fn is_silent(age: Duration, interval_s: u32) -> bool {
+    age > 2 * Duration::from_secs(interval_s.into()) + GRACE
 }
 
 /// The newest health of each node of a group.
@@ -59,6 +94,8 @@ pub struct Nodes {
     recent: VecDeque<(u64, DeviceId)>,
     /// The path of each node that has news since the last [`changed`](Self::changed).
     news: BTreeMap<DeviceId, String>,
+    /// The paths of the nodes that were removed since then.
+    removed: Vec<String>,
 }
 
 /// A node in a list.
@@ -66,9 +103,19 @@ pub struct Nodes {
 pub struct Listed {
     /// The node's name.
     pub name: String,
-    /// How long ago its newest record was taken, in milliseconds, and the record; `None` if there is
-    /// none.
-    pub heard: Option<(u64, Health)>,
+    /// Its newest report; `None` if there is none since the gateway started.
+    pub heard: Option<Heard>,
+}
+
+/// A report in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// How long ago the report was taken, in milliseconds.
+    pub age_ms: u64,
+    /// The time until the node's next report if nothing unusual happens, in seconds.
+    pub interval_s: u32,
+    /// The health.
+    pub health: Health,
 }
 
 /// A list of nodes, as the resources of a gateway represent it.
@@ -95,12 +142,12 @@ impl NodeList {
     fn write(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         out.array(3)?.uint(VERSION)?.uint(self.taken)?.array(self.nodes.len() as u64)?;
         for node in &self.nodes {
-            out.array(3)?.text(&node.name)?;
+            out.array(4)?.text(&node.name)?;
             match &node.heard {
-                None => drop(out.null()?.null()?),
-                Some((age, health)) => {
-                    out.uint(*age)?;
-                    health.encode(out)?;
+                None => drop(out.null()?.null()?.null()?),
+                Some(heard) => {
+                    out.uint(heard.age_ms)?.uint(heard.interval_s)?;
+                    heard.health.encode(out)?;
                 }
             }
         }
@@ -119,13 +166,16 @@ impl NodeList {
         let count = reader.array_any()?;
         let mut nodes = Vec::new();
         for _ in 0..count {
-            reader.array(3)?;
+            reader.array(4)?;
             let name = reader.text()?.to_owned();
             let age = reader.optional(Reader::u64)?;
+            let interval = reader.optional(Reader::uint)?;
             let health = reader.optional(|reader| Health::decode(reader.raw()?))?;
-            let heard = match (age, health) {
-                (Some(age), Some(health)) => Some((age, health)),
-                (None, None) => None,
+            let heard = match (age, interval, health) {
+                (Some(age_ms), Some(interval_s), Some(health)) => {
+                    Some(Heard { age_ms, interval_s, health })
+                }
+                (None, None, None) => None,
                 _ => return Err(DecodeError::UnexpectedType),
             };
             nodes.push(Listed { name, heard });
@@ -147,31 +197,54 @@ impl Nodes {
     pub fn set_members(&mut self, members: impl IntoIterator<Item = (DeviceId, String)>) {
         let mut before = std::mem::take(&mut self.nodes);
         for (id, name) in members {
-            let heard = before.remove(&id).and_then(|node| node.heard);
-            self.nodes.insert(id, Node { name, heard });
+            let node = match before.remove(&id) {
+                Some(node) if node.name == name => node,
+                Some(node) => {
+                    self.removed.push(path_of(&node.name));
+                    Node { name, ..node }
+                }
+                None => Node { name, heard: None, offered: None },
+            };
+            self.nodes.insert(id, node);
         }
+        // The observers of removed nodes learn that there is no such node any more.
+        self.removed.extend(before.into_values().map(|node| path_of(&node.name)));
         self.recent.retain(|(_, id)| self.nodes.contains_key(id));
         self.news.retain(|id, _| self.nodes.contains_key(id));
     }
 
-    /// Takes a record of a node. The caller has checked that the node sent it.
+    /// Takes a report of a node. The caller has checked that the node sent it. `fresh` is a random number,
+    /// which is not 0.
+    ///
+    /// A node keeps its session in memory, so all reports of a session are of one start, and a later one
+    /// has a longer time since it. A report of the session that was offered last proves that the node made
+    /// it after the offer; it begins this session, and those of the session before have no effect any more.
     ///
     /// # Errors
     /// [`NotTaken`].
-    pub fn take(&mut self, now: Instant, id: DeviceId, health: &Health) -> Result<(), NotTaken> {
+    pub fn take(
+        &mut self,
+        now: Instant,
+        id: DeviceId,
+        report: &NodeReport,
+        fresh: u64,
+    ) -> Result<(), NotTaken> {
         let node = self.nodes.get_mut(&id).ok_or(NotTaken::UnknownNode)?;
-        let is_newer = node.heard.is_none_or(|(at, newest)| {
-            // Starts are counted modulo 2^32.
-            let starts = health.boot.wrapping_sub(newest.boot);
-            let is_later_start = starts != 0 && starts < 1 << 31;
-            is_later_start
-                || (starts == 0 && health.uptime_s > newest.uptime_s)
-                || (starts != 0 && now.saturating_duration_since(at) >= FORGOTTEN)
-        });
-        if !is_newer {
-            return Err(NotTaken::NotNewer);
+        let current = node.heard.filter(|(_, newest)| newest.session == report.session);
+        if let Some((_, newest)) = current {
+            let (before, health) = (newest.health, report.health);
+            if health.boot != before.boot || health.uptime_s <= before.uptime_s {
+                return Err(NotTaken::NotNewer);
+            }
+        } else if node.offered.is_some_and(|(offered, _)| offered == report.session) {
+            node.offered = None;
+        } else {
+            let (session, at) = node.offered.unwrap_or((fresh, now));
+            let is_due = node.offered.is_none() || now.saturating_duration_since(at) >= OFFER_PAUSE;
+            node.offered = Some((session, if is_due { now } else { at }));
+            return Err(NotTaken::OtherSession(is_due.then_some(session)));
         }
-        node.heard = Some((now, *health));
+        node.heard = Some((now, *report));
         self.taken += 1;
         self.recent.retain(|(_, recent)| *recent != id);
         self.recent.push_back((self.taken, id));
@@ -184,11 +257,12 @@ impl Nodes {
 
     /// Returns the paths whose representations have changed since the last call.
     pub fn changed(&mut self) -> Vec<String> {
+        let removed = std::mem::take(&mut self.removed);
         if self.news.is_empty() {
-            return Vec::new();
+            return removed;
         }
         let news = std::mem::take(&mut self.news).into_values();
-        news.chain([RECENT.to_owned()]).collect()
+        news.chain([RECENT.to_owned()]).chain(removed).collect()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Node> {
@@ -196,14 +270,14 @@ impl Nodes {
     }
 
     fn find(&self, name: &str) -> Option<&Node> {
-        let is_it = |(id, node): &(&DeviceId, &Node)| node.name == name || id.to_string() == name;
-        self.nodes.iter().find(is_it).map(|(_, node)| node)
+        self.nodes.values().find(|node| node.name == name)
     }
 
     fn listed(now: Instant, node: &Node) -> Listed {
-        let age = |at| now.saturating_duration_since(at).as_millis();
-        let heard =
-            node.heard.map(|(at, health)| (u64::try_from(age(at)).unwrap_or(u64::MAX), health));
+        let heard = node.heard.map(|(at, NodeReport { interval_s, health, .. })| {
+            let age = now.saturating_duration_since(at).as_millis();
+            Heard { age_ms: u64::try_from(age).unwrap_or(u64::MAX), interval_s, health }
+        });
         Listed { name: node.name.clone(), heard }
     }
 
@@ -223,7 +297,11 @@ impl Nodes {
 
     /// Answers a request. Returns `None` if the path is none of the nodes'.
     pub fn respond(&self, now: Instant, own: &Health, request: &Request) -> Option<Response> {
-        let response = match &*request.path {
+        let is_own = matches!(&*request.path, NODES | RECENT | NEIGHBOURS);
+        if request.code != Code::GET && (is_own || request.path.starts_with(NODE)) {
+            return Some(Response::error(Code::METHOD_NOT_ALLOWED, "health can only be read"));
+        }
+        Some(match &*request.path {
             NODES => represent(&self.list(now), request.accept),
             RECENT => Response {
                 accepts_observer: request.observes,
@@ -238,14 +316,10 @@ impl Nodes {
                 let name = path.strip_prefix(NODE)?;
                 match self.find(name) {
                     None => Response::error(Code::NOT_FOUND, "the group has no such node"),
-                    Some(node) => node_content(node, request),
+                    Some(node) => node_content(now, node, request),
                 }
             }
-        };
-        if request.code != Code::GET {
-            return Some(Response::error(Code::METHOD_NOT_ALLOWED, "health can only be read"));
-        }
-        Some(response)
+        })
     }
 
     /// Returns the neighbours that were heard: name, ETX, signal strength, and how long ago.
@@ -258,7 +332,7 @@ impl Nodes {
         let written = (|| {
             out.array(4)?.uint(VERSION)?.uint(own.boot)?.uint(own.uptime_s)?;
             out.array(heard.len() as u64)?;
-            for (node, (at, health)) in heard {
+            for (node, (at, NodeReport { health, .. })) in heard {
                 let age = now.saturating_duration_since(at).as_secs();
                 // The link to a node reports no ETX.
                 out.array(4)?.text(&node.name)?.null()?;
@@ -273,7 +347,8 @@ impl Nodes {
     /// Returns the links to the resources.
     pub fn links() -> impl Iterator<Item = Link> {
         let link = |path, formats| Link::new(path, "moteseal.health.nodes", formats, "");
-        [link(NODES, "60 50"), link(RECENT, "60 50"), link(NEIGHBOURS, "60")].into_iter()
+        let lists = [link(NODES, "60 50"), link(NEIGHBOURS, "60")].map(Link::unobservable);
+        lists.into_iter().chain([link(RECENT, "60 50")])
     }
 }
 
@@ -282,16 +357,22 @@ fn path_of(name: &str) -> String {
     format!("{NODE}{name}")
 }
 
-fn node_content(node: &Node, request: &Request) -> Response {
-    let Some((_, health)) = &node.heard else {
-        return Response::error(Code::SERVICE_UNAVAILABLE, "the node has not reported yet");
+fn node_content(now: Instant, node: &Node, request: &Request) -> Response {
+    let Some((at, report)) = &node.heard else {
+        let why = "the node has not reported since this gateway started";
+        return Response::error(Code::SERVICE_UNAVAILABLE, why);
     };
+    let age = now.saturating_duration_since(*at);
+    if node.is_silent(now) {
+        let why = format!("the node is silent: its newest report is {} s old", age.as_secs());
+        return Response::error(Code::SERVICE_UNAVAILABLE, why);
+    }
+    let next = Duration::from_secs(report.interval_s.into()).saturating_sub(age) + GRACE;
     Response {
         accepts_observer: request.observes,
         is_periodic: true,
-        // The node decides when it reports next, at most every 16 periods.
-        max_age: Some(600),
-        ..content(&node.name, health, request.accept)
+        max_age: Some(u32::try_from(next.as_secs()).unwrap_or(u32::MAX)),
+        ..content(&node.name, (&report.health, age), request.accept)
     }
 }
 
@@ -305,9 +386,12 @@ fn represent(list: &NodeList, accept: Option<Format>) -> Response {
 
 fn list_json(list: &NodeList) -> Value {
     let nodes = list.nodes.iter().map(|node| match &node.heard {
-        Some((age_ms, health)) => {
-            json!({ "name": node.name, "age_ms": age_ms, "health": health_json(health) })
-        }
+        Some(Heard { age_ms, interval_s, health }) => json!({
+            "name": node.name,
+            "age_ms": age_ms,
+            "interval_s": interval_s,
+            "health": health_json(health),
+        }),
         None => json!({ "name": node.name }),
     });
     json!({ "taken": list.taken, "nodes": nodes.collect::<Vec<_>>() })

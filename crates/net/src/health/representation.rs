@@ -1,5 +1,7 @@
 //! The representations of a record of health: compact, SenML (RFC 8428) and JSON.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::health::{Health, ITEMS, Item, MAX_ENCODED};
@@ -9,13 +11,15 @@ use crate::coap::{Code, Format, Response};
 
 /// The labels of SenML in CBOR (RFC 8428, section 6).
 const BASE_NAME: i64 = -2;
+const BASE_TIME: i64 = -3;
 const NAME: u8 = 0;
 const UNIT: u8 = 1;
 const VALUE: u8 = 2;
 
-/// Returns the response with a record. `name` is the name of the node, for SenML.
+/// Returns the response with a record of this age. `name` is the name of the node, for SenML.
 #[must_use]
-pub fn content(name: &str, health: &Health, accept: Option<Format>) -> Response {
+pub fn content(name: &str, (health, age): (&Health, Duration), accept: Option<Format>) -> Response {
+    let name = (name, age.as_secs());
     let format = accept.unwrap_or(Format::CBOR);
     let body = match format {
         Format::CBOR => encoded(health),
@@ -71,7 +75,7 @@ fn totals(health: &Health) -> [(&'static str, u32, &'static str); 2] {
     [("boot", health.boot, ""), ("uptime", health.uptime_s, "s")]
 }
 
-fn senml_json(name: &str, health: &Health) -> Bytes {
+fn senml_json((name, age_s): (&str, u64), health: &Health) -> Bytes {
     let record = |name: &str, value: Value, unit: &str| {
         let mut record = json!({ "n": name, "v": value });
         if !unit.is_empty() {
@@ -85,31 +89,44 @@ fn senml_json(name: &str, health: &Health) -> Bytes {
     let mut pack: Vec<Value> = own.into_iter().chain(items).collect();
     if let Some(first) = pack.first_mut() {
         first["bn"] = format!("{name}/").into();
+        // A time below 2^28 is relative to now (RFC 8428, section 4.5.3).
+        if age_s > 0 {
+            first["bt"] = (-i64::try_from(age_s).unwrap_or(i64::MAX)).into();
+        }
     }
     Value::Array(pack).to_string().into()
 }
 
-fn senml_cbor(name: &str, health: &Health) -> Bytes {
+fn senml_cbor(name: (&str, u64), health: &Health) -> Bytes {
     // Each record has at most 64 bytes with its names.
-    let mut buffer = vec![0; 64 * (ITEMS + 3) + name.len()];
+    let mut buffer = vec![0; 64 * (ITEMS + 3) + name.0.len()];
     let mut out = Writer::new(&mut buffer);
     let written = write_senml(&mut out, name, health);
     debug_assert!(written.is_ok());
     Bytes::copy_from_slice(out.written())
 }
 
-fn write_senml(out: &mut Writer<'_>, name: &str, health: &Health) -> Result<(), BufferTooSmall> {
+fn write_senml(
+    out: &mut Writer<'_>,
+    (name, age_s): (&str, u64),
+    health: &Health,
+) -> Result<(), BufferTooSmall> {
     out.array(2 + health.values().count() as u64)?;
     for (place, (own, value, unit)) in totals(health).into_iter().enumerate() {
-        out.map(2 + u64::from(place == 0) + u64::from(!unit.is_empty()))?;
+        let is_first = place == 0;
+        let has_time = is_first && age_s > 0;
+        out.map(2 + u64::from(is_first) + u64::from(has_time) + u64::from(!unit.is_empty()))?;
         out.uint(NAME)?.text(own)?;
         if !unit.is_empty() {
             out.uint(UNIT)?.text(unit)?;
         }
         out.uint(VALUE)?.uint(value)?;
         // Deterministic CBOR has negative keys after the others.
-        if place == 0 {
+        if is_first {
             out.int(BASE_NAME)?.text(&format!("{name}/"))?;
+        }
+        if has_time {
+            out.int(BASE_TIME)?.int(-i64::try_from(age_s).unwrap_or(i64::MAX))?;
         }
     }
     for (item, value) in health.values() {

@@ -21,9 +21,9 @@ pub enum WebhookError {
     /// The address is invalid.
     #[error("{0:?} is not the address of a webhook; an example is https://hooks.example/health")]
     Address(String),
-    /// The request failed.
+    /// The request failed. The address may contain a secret, so it is not shown.
     #[error("the request failed: {0}")]
-    Request(#[from] reqwest::Error),
+    Request(#[source] reqwest::Error),
     /// The server refused the request.
     #[error("the server responded with {0}")]
     Refused(u16),
@@ -39,7 +39,8 @@ impl Webhook {
         let parsed = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
         let parsed = parsed.ok_or_else(|| WebhookError::Address(url.to_owned()))?;
         let redirects = reqwest::redirect::Policy::none();
-        let client = reqwest::Client::builder().timeout(TIME).redirect(redirects).build()?;
+        let client = reqwest::Client::builder().timeout(TIME).redirect(redirects).build();
+        let client = client.map_err(|error| WebhookError::Request(error.without_url()))?;
         Ok(Self { client, url: parsed })
     }
 
@@ -49,7 +50,8 @@ impl Webhook {
     /// `Request` or `Refused`.
     pub async fn send(&self, value: &Value) -> Result<(), WebhookError> {
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json");
-        let response = request.body(value.to_string()).send().await?;
+        let response = request.body(value.to_string()).send().await;
+        let response = response.map_err(|error| WebhookError::Request(error.without_url()))?;
         if response.status().is_success() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! Tests of the resources of health: sizes, formats, who may change the policy, and what a gateway keeps
 //! of its nodes.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use moteseal_net::coap::message::{Kind, Message, Number, Token};
 use moteseal_net::coap::{
     Code, Config, Endpoint, Event, Format, Output, Owner, Peer, Request, Response,
 };
-use moteseal_net::health::{NodeHealth, NodeList, Nodes, NotTaken, content};
+use moteseal_net::health::{Heard, NodeHealth, NodeList, NodeReport, Nodes, NotTaken, content};
 
 /// The IPv6 and UDP headers of a datagram, in bytes.
 const HEADERS: usize = 40 + 8;
@@ -92,16 +93,12 @@ fn the_counters_of_the_paper_fit_one_datagram_of_108_bytes() {
     for (seconds, token, length) in sizes {
         assert!(length <= LARGEST, "{length} bytes after {seconds} s with a token of {token}");
     }
-    // One record a period, against pings of 104 bytes in both directions: the paper's figure 48.
-    let overhead = |interval: f64| 108.0 / (2.0 * 104.0 * 30.0 / interval);
-    assert!(overhead(4.0) <= 0.07, "{}", overhead(4.0));
-    assert!(overhead(4.0) / 16.0 <= 0.02);
 }
 
 #[test]
 fn every_format_has_the_values_and_others_are_not_acceptable() {
     let health = after(86_400);
-    let body = |format: Option<Format>| content("mote", &health, format);
+    let body = |format: Option<Format>| content("mote", (&health, Duration::ZERO), format);
     assert_eq!(Health::decode(&body(None).body), Ok(health));
     assert_eq!(body(None).format, Some(Format::CBOR));
     let senml: serde_json::Value =
@@ -224,20 +221,44 @@ fn nodes() -> Nodes {
     Nodes::new((1..=3).map(|number| (device(number), format!("mote{number}"))))
 }
 
+/// A report that a node with this session makes.
+fn report(session: u64, health: Health) -> NodeReport {
+    NodeReport { session, interval_s: 30, health }
+}
+
+/// Reports as a node that accepts each session that is offered. Returns its session.
+fn tell(nodes: &mut Nodes, now: Instant, id: DeviceId, health: Health) -> u64 {
+    let fresh = now.elapsed().as_nanos() as u64 ^ u64::from(id.0[0]) << 56 | 1;
+    let offered = match nodes.take(now, id, &report(0, health), fresh) {
+        Err(NotTaken::OtherSession(Some(offered))) => offered,
+        other => panic!("{other:?}"),
+    };
+    nodes.take(now, id, &report(offered, health), fresh).unwrap();
+    offered
+}
+
 #[test]
 fn a_gateway_keeps_the_newest_record_of_each_node_of_the_roster() {
     let (mut nodes, now) = (nodes(), Instant::now());
-    assert_eq!(nodes.take(now, device(9), &after(1)), Err(NotTaken::UnknownNode));
-    nodes.take(now, device(2), &after(100)).unwrap();
-    nodes.take(now, device(2), &after(130)).unwrap();
+    assert_eq!(nodes.take(now, device(9), &report(0, after(1)), 1), Err(NotTaken::UnknownNode));
+    let session = tell(&mut nodes, now, device(2), after(100));
+    nodes.take(now, device(2), &report(session, after(130)), 1).unwrap();
     for repeated in [130, 100] {
-        assert_eq!(nodes.take(now, device(2), &after(repeated)), Err(NotTaken::NotNewer));
+        let repeated = report(session, after(repeated));
+        assert_eq!(nodes.take(now, device(2), &repeated, 1), Err(NotTaken::NotNewer));
     }
     let later = now + Duration::from_millis(1500);
     let list = nodes.list(later);
     assert_eq!(NodeList::decode(&list.encode()), Ok(list.clone()));
     let heard: Vec<_> = list.nodes.iter().map(|node| (&*node.name, node.heard)).collect();
-    assert_eq!(heard, [("mote1", None), ("mote2", Some((1500, after(130)))), ("mote3", None)]);
+    assert_eq!(
+        heard,
+        [
+            ("mote1", None),
+            ("mote2", Some(Heard { age_ms: 1500, interval_s: 30, health: after(130) })),
+            ("mote3", None),
+        ]
+    );
     assert_eq!(nodes.changed(), ["/h/node/mote2", "/h/recent"]);
     assert!(nodes.changed().is_empty());
     // A later version of the roster.
@@ -245,19 +266,100 @@ fn a_gateway_keeps_the_newest_record_of_each_node_of_the_roster() {
     let list = nodes.list(now);
     assert_eq!(list.nodes.len(), 2);
     assert!(list.nodes[0].heard.is_some() && list.nodes[1].heard.is_none());
+    // Observers of the old name learn that it is gone.
+    let removed = ["/h/node/mote1", "/h/node/mote2", "/h/node/mote3"];
+    assert_eq!(
+        nodes.changed().into_iter().collect::<BTreeSet<_>>(),
+        removed.map(str::to_owned).into()
+    );
 }
 
 #[test]
-fn a_restart_is_newer_and_lost_state_is_accepted_after_ten_minutes() {
+fn a_restarted_node_begins_another_session_also_if_it_has_lost_its_state() {
     let (mut nodes, now) = (nodes(), Instant::now());
     let of = Health::new;
-    nodes.take(now, device(1), &of(u32::MAX, 1000)).unwrap();
-    nodes.take(now, device(1), &of(0, 1)).unwrap();
-    // An old record, as somebody who has copied a frame repeats it.
-    assert_eq!(nodes.take(now, device(1), &of(u32::MAX, 2000)), Err(NotTaken::NotNewer));
-    nodes.take(now, device(1), &of(5, 1)).unwrap();
-    assert_eq!(nodes.take(now, device(1), &of(1, 1)), Err(NotTaken::NotNewer));
-    nodes.take(now + Duration::from_secs(600), device(1), &of(1, 1)).unwrap();
+    let mut sessions = vec![tell(&mut nodes, now, device(1), of(1, 1_000_000))];
+    // The count of starts is the same, or smaller, or has wrapped.
+    for (boot, uptime_s) in [(1, 30), (1, 20), (u32::MAX, 7), (0, 3), (5, 1)] {
+        sessions.push(tell(&mut nodes, now, device(1), of(boot, uptime_s)));
+        let heard = nodes.list(now).nodes[0].heard.unwrap().health;
+        assert_eq!((heard.boot, heard.uptime_s), (boot, uptime_s));
+    }
+    // All reports of a session are of one start.
+    let last = *sessions.last().unwrap();
+    assert_eq!(nodes.take(now, device(1), &report(last, of(6, 2)), 1), Err(NotTaken::NotNewer));
+    sessions.dedup();
+    assert_eq!(sessions.len(), 6);
+}
+
+#[test]
+fn recorded_reports_are_never_taken_again() {
+    let (mut nodes, mut now) = (nodes(), Instant::now());
+    let mut recorded = vec![report(0, after(1))];
+    for start in 0..3 {
+        let session = tell(&mut nodes, now, device(1), after(10 + start));
+        recorded.extend((1..4).map(|step| report(session, after(100 * step))));
+        for report in &recorded[recorded.len() - 3..] {
+            nodes.take(now, device(1), report, 1).unwrap();
+        }
+    }
+    let taken = nodes.list(now).taken;
+    // Also after a silence of a day, and by another gateway, which has no memory.
+    let mut restarted = self::nodes();
+    for silence in [0, 86_400] {
+        now += Duration::from_secs(silence);
+        for report in recorded.iter().chain(recorded.iter()) {
+            nodes.take(now, device(1), report, 77).unwrap_err();
+            restarted.take(now, device(1), report, 78).unwrap_err();
+        }
+    }
+    assert_eq!((nodes.list(now).taken, restarted.list(now).taken), (taken, 0));
+}
+
+#[test]
+fn a_session_is_offered_at_most_once_a_second_and_stays_until_it_is_used() {
+    let (mut nodes, now) = (nodes(), Instant::now());
+    let mut ask = |ms, fresh| {
+        let now = now + Duration::from_millis(ms);
+        nodes.take(now, device(1), &report(0, after(1)), fresh).unwrap_err()
+    };
+    let offers = [(0, 5), (10, 6), (999, 7), (1000, 8), (1500, 9), (2000, 10)];
+    assert_eq!(
+        offers.map(|(ms, fresh)| ask(ms, fresh)),
+        [Some(5), None, None, Some(5), None, Some(5)].map(NotTaken::OtherSession)
+    );
+}
+
+#[test]
+fn a_silent_node_is_not_shown_as_if_it_were_heard() {
+    let (mut nodes, now) = (nodes(), Instant::now());
+    tell(&mut nodes, now, device(1), after(86_400));
+    let get = |at, accept| {
+        let request = Request { accept, ..Request::new(Code::GET, "/h/node/mote1") };
+        nodes.respond(now + Duration::from_secs(at), &after(1), &request).unwrap()
+    };
+    assert_eq!((get(10, None).code, get(10, None).max_age), (Code::CONTENT, Some(50)));
+    let pack: serde_json::Value =
+        serde_json::from_slice(&get(10, Some(Format::SENML_JSON)).body).unwrap();
+    assert_eq!(pack[0]["bt"], -10);
+    assert_eq!(
+        (get(90, None).code, get(91, None).code),
+        (Code::CONTENT, Code::SERVICE_UNAVAILABLE)
+    );
+    let page = |at| {
+        let mut page = String::new();
+        nodes.render(now + Duration::from_secs(at), ("gateway", &Health::new(7, 60)), &mut page);
+        page
+    };
+    let of_node = "{node=\"mote1\",role=\"device\"}";
+    let has = |page: &str, name: &str| page.contains(&format!("moteseal_health_{name}{of_node}"));
+    for (at, is_heard) in [(90, true), (91, false)] {
+        let page = page(at);
+        assert!(has(&page, "age_seconds") && has(&page, "silent"), "{page}");
+        for name in ["boot", "dev_temperature", "link_bad_crc_total"] {
+            assert_eq!(has(&page, name), is_heard, "{name} {page}");
+        }
+    }
 }
 
 #[test]
@@ -265,7 +367,7 @@ fn the_recent_records_fit_a_datagram_and_number_what_was_taken() {
     let now = Instant::now();
     let mut nodes = Nodes::new((0..100).map(|n| (device(n), format!("a-long-name-of-mote-{n}"))));
     for number in 0..100 {
-        nodes.take(now, device(number), &after(86_400)).unwrap();
+        tell(&mut nodes, now, device(number), after(86_400));
     }
     let request = Request { observes: true, ..Request::new(Code::GET, "/h/recent") };
     let response = nodes.respond(now, &after(1), &request).unwrap();
@@ -281,7 +383,7 @@ fn the_metrics_have_a_label_for_each_node_of_the_roster_only() {
     let now = Instant::now();
     let mut nodes =
         Nodes::new([(device(1), "a\"b\\c".to_owned()), (device(2), "silent".to_owned())]);
-    nodes.take(now, device(1), &after(86_400)).unwrap();
+    tell(&mut nodes, now, device(1), after(86_400));
     let mut page = String::new();
     nodes.render(now, ("gateway", &Health::new(7, 60)), &mut page);
     assert!(
@@ -296,13 +398,11 @@ fn the_metrics_have_a_label_for_each_node_of_the_roster_only() {
 }
 
 #[test]
-fn a_node_has_a_resource_by_its_name_and_by_its_id() {
+fn a_node_has_a_resource_by_its_name() {
     let (mut nodes, now) = (nodes(), Instant::now());
-    nodes.take(now, device(3), &after(7)).unwrap();
+    tell(&mut nodes, now, device(3), after(7));
     let get = |path: &str| nodes.respond(now, &after(1), &Request::new(Code::GET, path)).unwrap();
-    for path in ["/h/node/mote3".to_owned(), format!("/h/node/{}", device(3))] {
-        assert_eq!(Health::decode(&get(&path).body), Ok(after(7)), "{path}");
-    }
+    assert_eq!(Health::decode(&get("/h/node/mote3").body), Ok(after(7)));
     assert_eq!(get("/h/node/mote1").code, Code::SERVICE_UNAVAILABLE);
     assert_eq!(get("/h/node/other").code, Code::NOT_FOUND);
     assert_eq!(get("/h/nbr").body[0], 0x84);

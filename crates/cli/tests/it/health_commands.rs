@@ -186,7 +186,7 @@ fn a_report_is_in_the_output_of_watch_within_100_milliseconds() {
     let mut mote = Mote::new(&scene, &url);
     mote.report();
     let mut command =
-        scene.command(&["--json", "health", "watch", &url, "--alert", "bad_crc/s > 1"]);
+        scene.command(&["--json", "health", "watch", &url, "--alert", "bad_crc/s > 5"]);
     let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
     let _watch = Running(watch);

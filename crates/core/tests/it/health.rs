@@ -78,15 +78,22 @@ proptest! {
     }
 
     #[test]
-    fn an_earlier_or_repeated_record_changes_nothing(health in any_health(), earlier in any::<u32>()) {
+    fn a_repeated_record_changes_nothing_and_a_shorter_time_since_the_start_is_a_restart(
+        health in any_health(),
+        earlier in any::<u32>(),
+    ) {
         let mut totals = Totals::default();
         totals.take(&health);
         let sums: Vec<u64> = Item::all().map(|item| totals.sum(item)).collect();
-        let mut late = health;
-        late.uptime_s = earlier.min(health.uptime_s);
-        prop_assert_eq!(totals.take(&late), None);
+        prop_assert_eq!(totals.take(&health), None);
         prop_assert_eq!(totals.last(), Some(&health));
         prop_assert_eq!(Item::all().map(|item| totals.sum(item)).collect::<Vec<_>>(), sums);
+        let mut again = health;
+        again.uptime_s = earlier.min(health.uptime_s.saturating_sub(1));
+        prop_assume!(again.uptime_s < health.uptime_s);
+        let difference = totals.take(&again).unwrap();
+        prop_assert!(difference.has_restarted);
+        prop_assert_eq!((totals.restarts, difference.seconds), (1, again.uptime_s.max(1)));
     }
 }
 

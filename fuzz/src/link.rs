@@ -9,7 +9,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Round, SealIndex, Sequence};
 use moteseal_seal::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
 use moteseal_seal::wire::{
-    Acknowledgement, EventAnswer, EventFrame, HealthFrame, StoredSeal, Uplink,
+    Acknowledgement, EventAnswer, EventFrame, HealthFrame, HealthSession, StoredSeal, Uplink,
 };
 
 use crate::fixture;
@@ -82,6 +82,9 @@ pub fn run(bytes: &[u8]) {
     }
     let frame = framed(b"down", bytes);
     let device = claimed_device(&frame).unwrap_or(DeviceId([0; 8]));
+    if let Ok(session) = HealthSession::open(&frame, device, &key) {
+        assert_eq!(session.close(device, &key, &mut out).expect("it fits"), frame);
+    }
     if let Ok(acknowledgement) = Acknowledgement::open(&frame, device, &key) {
         let again = acknowledgement.close(device, &key, &mut out).expect("it has fitted before");
         assert_eq!(again, frame, "two encodings of one acknowledgement");
@@ -182,7 +185,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     add(EventFrame { schema: &schema, event: b"\xd2\x80" }.close(device, &key, &mut out).unwrap());
     let mut health = Health::new(3, 86_400);
     health.set(Item::LinkBadCrc, 70_000).set(Item::Rssi, -87);
-    add(HealthFrame { health }.close(device, &key, &mut out).unwrap());
+    let report = HealthFrame { session: 7, interval_s: 30, health };
+    add(report.close(device, &key, &mut out).unwrap());
+    add(HealthSession(8).close(device, &key, &mut out).unwrap());
     let digest = sealed.seal.digest();
     for answer in [
         EventAnswer::Stored { digest },
@@ -196,6 +201,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             || Acknowledgement::open(&framed(b"down", item), device, &key).is_ok()
             || EventFrame::open(&framed(b"up", item), &key).is_ok()
             || HealthFrame::open(&framed(b"up", item), &key).is_ok()
+            || HealthSession::open(&framed(b"down", item), device, &key).is_ok()
             || EventAnswer::open(&framed(b"down", item), device, &key).is_ok()
     };
     assert!(items.iter().all(opens));

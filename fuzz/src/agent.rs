@@ -49,6 +49,7 @@ pub fn run(bytes: &[u8]) {
 /// Checks the properties that every accepted manifest must have.
 fn check(manifest: &Manifest) {
     assert!(is_agent_name(&manifest.name) && manifest.version > 0);
+    assert!((1..=manifest.version).contains(&manifest.minimum));
     for pair in manifest.files.windows(2) {
         assert!(pair[0].path < pair[1].path, "files out of order");
     }
@@ -75,6 +76,7 @@ fn manifest() -> Manifest {
         group: GroupId::of("home"),
         name: "weather".to_owned(),
         version: 7,
+        minimum: 3,
         arguments: vec!["agent".to_owned(), "--fast".to_owned()],
         limits: Limits::DEFAULT,
         start_timeout_ms: 1000,

@@ -26,6 +26,26 @@ fn main() {
         }
         "fail" => std::process::exit(3),
         "silent" => wait(),
+        "stubborn" => {
+            // Tries to survive the hub, and writes to its closed output.
+            let _ = rustix::process::set_parent_process_death_signal(None);
+            loop {
+                let _ = io::stdout().write_all(b"\n");
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        "workers" => {
+            drop(Command::new(env::current_exe().unwrap()).arg("worker").spawn().unwrap());
+            wait();
+        }
+        "worker" => {
+            // Works for a moment, and leaves the rest to an orphan.
+            let start = std::time::Instant::now();
+            while start.elapsed() < Duration::from_millis(20) {
+                std::hint::spin_loop();
+            }
+            drop(Command::new(env::current_exe().unwrap()).arg("worker").spawn().unwrap());
+        }
         "echo" => echo(),
         "try" => try_everything(&data, argument(1)),
         "fork" => {

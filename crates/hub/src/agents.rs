@@ -11,6 +11,7 @@
 pub mod broadcasts;
 pub mod commands;
 pub mod configuration;
+mod data_folder;
 mod error;
 mod inbox;
 pub mod launcher;

@@ -118,11 +118,17 @@ struct AgentFile {
     group: String,
     name: String,
     version: u64,
+    #[serde(default = "minimum")]
+    minimum: u64,
     arguments: Vec<String>,
     #[serde(default = "start_timeout", deserialize_with = "config::duration")]
     start_timeout: Duration,
     #[serde(default)]
     limits: LimitsFile,
+}
+
+const fn minimum() -> u64 {
+    1
 }
 
 const fn start_timeout() -> Duration {
@@ -186,6 +192,7 @@ fn packed(arguments: &Pack) -> Result<(), Failure> {
         group: GroupId::of(&described.group),
         name: described.name,
         version: described.version,
+        minimum: described.minimum,
         arguments: described.arguments,
         limits: Limits {
             memory: limits.memory,
@@ -224,6 +231,7 @@ fn described_as(manifest: &Manifest) -> Value {
         "group": hex::encode(manifest.group.0),
         "name": manifest.name,
         "version": manifest.version,
+        "minimum": manifest.minimum,
         "arguments": manifest.arguments,
         "start_timeout_ms": manifest.start_timeout_ms,
         "limits": {

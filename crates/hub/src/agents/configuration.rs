@@ -79,6 +79,12 @@ pub struct Settings {
     pub confinement: Confinement,
     /// If the hub runs as root, the agent with the number `n` runs as the user `first_uid + n`.
     pub first_uid: u32,
+    /// The highest version of landlock to use. A lower version is for tests, which run as on an older
+    /// kernel.
+    pub landlock: u32,
+    /// The free space of the file system with the data folders below which no agent runs, in bytes.
+    /// `None` is 3 % of the file system, and at most 64 MiB.
+    pub reserve: Option<u64>,
     /// What single agents may use in addition.
     pub agents: BTreeMap<String, AgentSettings>,
     /// The delays and intervals.
@@ -93,6 +99,8 @@ impl Settings {
             launcher,
             confinement: Confinement::Required,
             first_uid: FIRST_UID,
+            landlock: u32::MAX,
+            reserve: None,
             agents: BTreeMap::new(),
             timing: Timing::default(),
         }

@@ -47,6 +47,10 @@ pub struct Plan {
     pub user: Option<u32>,
     /// Whether the agent must not run without landlock and seccomp.
     pub is_required: bool,
+    /// The highest version of landlock to use. The version of the kernel may be lower.
+    pub landlock: u32,
+    /// The process id of the hub.
+    pub hub: u32,
     /// Whether this launcher is the guard.
     pub is_guard: bool,
 }
@@ -117,13 +121,26 @@ fn command(plan: &Plan) -> Command {
     command
 }
 
-/// Returns the parts of the confinement that this system lacks, as sentences.
+/// A part of the confinement that this system lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// A sentence that states what is not confined.
+    pub what: &'static str,
+    /// Whether no agent runs without it if the confinement is required.
+    pub is_vital: bool,
+}
+
+/// Returns the parts of the confinement that this system lacks. `landlock` is the highest version of
+/// landlock to use.
 #[must_use]
-pub fn missing() -> Vec<&'static str> {
+pub fn missing(landlock: u32) -> Vec<Missing> {
     #[cfg(target_os = "linux")]
-    return linux::missing();
+    return linux::missing(landlock);
     #[cfg(not(target_os = "linux"))]
-    vec!["only Linux can confine agents"]
+    {
+        let _ = landlock;
+        vec![Missing { what: "only Linux can confine agents", is_vital: true }]
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -135,6 +152,13 @@ fn confine(plan: &Plan, _: &[OsString]) -> Result<(), LaunchError> {
     Ok(())
 }
 
+#[cfg(not(target_os = "linux"))]
+pub(super) fn can_inspect() -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+pub(super) use linux::can_inspect;
 #[cfg(target_os = "linux")]
 use linux::confine;
 
@@ -142,25 +166,29 @@ use linux::confine;
 mod linux {
     use std::os::unix::fs::MetadataExt as _;
     use std::path::Path;
-    use std::process::ExitStatus;
 
     use landlock::{
         ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, Ruleset,
         RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
     };
     use rustix::process::{
-        Gid, Resource, Rlimit, Signal, Uid, getppid, getuid, kill_current_process_group, nice,
-        set_parent_process_death_signal, setrlimit, setsid,
+        Gid, Resource, Rlimit, Signal, Uid, WaitOptions, WaitStatus, getpid, getppid, getuid,
+        kill_current_process_group, nice, set_child_subreaper, set_parent_process_death_signal,
+        setrlimit, setsid, wait,
     };
     use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
     use super::super::system_calls;
     use super::*;
 
-    /// The version of landlock whose access rights are used.
-    const VERSION: ABI = ABI::V6;
+    /// The versions of landlock whose access rights are used.
+    const VERSIONS: [ABI; 7] = [ABI::V1, ABI::V1, ABI::V2, ABI::V3, ABI::V4, ABI::V5, ABI::V6];
+    /// The first version that covers truncation, TCP, and signals.
+    const TRUNCATION: u32 = 3;
+    const TCP: u32 = 4;
+    const SIGNALS: u32 = 6;
     /// What every agent may read and execute.
-    const SYSTEM: [&str; 10] = [
+    const SYSTEM: [&str; 11] = [
         "/usr",
         "/lib",
         "/lib64",
@@ -168,7 +196,9 @@ mod linux {
         "/sbin",
         "/etc/ld.so.cache",
         "/etc/localtime",
-        "/etc/ssl",
+        // Not all of /etc/ssl, which has private keys.
+        "/etc/ssl/certs",
+        "/etc/ssl/openssl.cnf",
         "/etc/passwd",
         "/etc/group",
     ];
@@ -180,42 +210,61 @@ mod linux {
         ["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random"];
     /// The number of files that a process of an agent may have open.
     const OPEN_FILES: u64 = 256;
-    /// The number of threads, in addition to one for each process.
+    /// The number of threads of an agent with one process, in addition to the first.
     const THREADS: u64 = 64;
+    /// The preference of the kernel to kill an agent when memory is short: the highest.
+    const KILLED_FIRST: &str = "1000";
     /// The priority of agents relative to the hub.
     const NICE: i32 = 5;
 
-    pub(super) fn missing() -> Vec<&'static str> {
+    /// Agents with several processes can signal others of their user.
+    const SIGNALS_MISSING: &str = "landlock of this kernel does not cover signals (Linux 6.12 or later \
+        does), so that agents with several processes need a hub that runs as root";
+
+    pub(super) fn missing(landlock: u32) -> Vec<Missing> {
         let mut missing = Vec::new();
-        match landlock_version() {
-            0 => missing.push("the kernel has no landlock"),
-            1 | 2 => missing.push(
-                "landlock of this kernel does not cover truncation (Linux 6.2 or later does)",
-            ),
-            3..6 => missing
-                .push("landlock of this kernel does not cover signals (Linux 6.12 or later does)"),
-            _ => {}
+        let version = landlock_version(landlock);
+        if version == 0 {
+            missing.push(Missing { what: "the kernel has no landlock", is_vital: true });
+        } else if version < SIGNALS && !getuid().is_root() {
+            missing.push(Missing { what: SIGNALS_MISSING, is_vital: false });
         }
         if !system_calls::IS_SUPPORTED {
-            missing.push("there is no filter of system calls for this processor");
+            let what = "there is no filter of system calls for this processor";
+            missing.push(Missing { what, is_vital: true });
+        }
+        if !Path::new("/proc/self/stat").exists() {
+            let what = "without /proc, the sums over the processes of an agent are not measured";
+            missing.push(Missing { what, is_vital: true });
+        } else if !can_inspect() {
+            let what = "the hub may not inspect other processes (CAP_SYS_PTRACE), so that deleted \
+                files which an agent keeps open are not counted";
+            missing.push(Missing { what, is_vital: false });
         }
         missing
     }
 
     /// Returns the highest version of landlock, of those with a difference for agents, that the kernel
-    /// has, or 0. Does not restrict this process.
-    fn landlock_version() -> u32 {
+    /// has, or 0, and at most `limit`. Does not restrict this process.
+    fn landlock_version(limit: u32) -> u32 {
         let ruleset = || Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-        let has = |access: BitFlags<AccessFs>| {
-            ruleset().handle_access(access).and_then(|ruleset| ruleset.create().map(drop)).is_ok()
+        let is_covered = |version: u32| match version {
+            SIGNALS => ruleset().scope(Scope::Signal).and_then(|ruleset| ruleset.create()).is_ok(),
+            TCP => {
+                let access = AccessNet::ConnectTcp;
+                ruleset().handle_access(access).and_then(|ruleset| ruleset.create()).is_ok()
+            }
+            _ => {
+                let access =
+                    if version == TRUNCATION { AccessFs::Truncate } else { AccessFs::Execute };
+                ruleset().handle_access(access).and_then(|ruleset| ruleset.create()).is_ok()
+            }
         };
-        if ruleset().scope(Scope::Signal).and_then(|ruleset| ruleset.create().map(drop)).is_ok() {
-            6
-        } else if has(AccessFs::Truncate.into()) {
-            3
-        } else {
-            u32::from(has(AccessFs::Execute.into()))
-        }
+        [SIGNALS, TCP, TRUNCATION, 1]
+            .into_iter()
+            .find(|version| is_covered(*version))
+            .unwrap_or(0)
+            .min(limit)
     }
 
     /// Returns whether this is the id of the parent process.
@@ -239,9 +288,24 @@ mod linux {
         set("core files", Resource::Core, 0)?;
         set("open files", Resource::Nofile, OPEN_FILES)?;
         set("length of files", Resource::Fsize, plan.storage)?;
-        let tasks = if plan.user.is_some() { 0 } else { own_tasks() };
-        set("processes", Resource::Nproc, tasks + u64::from(plan.processes) + THREADS)?;
+        // The limit counts threads, and all processes of the user.
+        let (tasks, threads) = match plan.user {
+            Some(_) if plan.processes > 1 => (0, 0),
+            Some(_) => (0, THREADS),
+            None => (own_tasks(), THREADS),
+        };
+        set("processes", Resource::Nproc, tasks + u64::from(plan.processes) + threads)?;
         let _ = nice(NICE);
+        std::fs::write("/proc/self/oom_score_adj", KILLED_FIRST)
+            .or_else(|error| if plan.is_required { Err(error) } else { Ok(()) })
+            .map_err(|error| LaunchError::Limit("oom_score_adj", error))?;
+        let landlock = landlock_version(plan.landlock);
+        // Programs that run as root need a user of their own for the confinement, so there is none
+        // for root without one.
+        let has_own_user = plan.user.is_some() || getuid().is_root();
+        if plan.is_required && plan.processes > 1 && landlock < SIGNALS && !has_own_user {
+            return Err(LaunchError::ConfinementUnavailable(SIGNALS_MISSING.into()));
+        }
         let rules = rules(plan)?;
         if let Some(user) = plan.user {
             set_thread_groups(&groups(&plan.writable)).map_err(limit("groups"))?;
@@ -254,19 +318,20 @@ mod linux {
             return Err(LaunchError::HubEnded);
         }
         let status = rules.restrict_self().map_err(|error| unavailable(&error))?;
-        if status.ruleset == RulesetStatus::NotEnforced && plan.is_required {
+        let is_absent = landlock == 0 || status.ruleset == RulesetStatus::NotEnforced;
+        if is_absent && plan.is_required {
             return Err(LaunchError::ConfinementUnavailable("the kernel has no landlock".into()));
         }
-        let mut own = system_calls::Rules {
+        let own = system_calls::Rules {
             has_processes: plan.processes > 1,
             has_network: plan.network,
-            has_own_user: plan.user.is_some(),
-            may_truncate: landlock_version() >= 3,
+            has_own_user,
+            may_truncate: landlock >= TRUNCATION,
+            may_signal: landlock >= SIGNALS || has_own_user,
             process: std::process::id(),
+            parent: plan.parent,
+            hub: plan.hub,
         };
-        // Programs that run as root need a user of their own for the confinement, so there is none
-        // for root without one.
-        own.has_own_user |= getuid().is_root();
         if let Err(error) = system_calls::restrict(&own)
             && plan.is_required
         {
@@ -283,18 +348,22 @@ mod linux {
     }
 
     /// Returns the landlock rules of a plan. Paths that do not exist are left out.
+    /// Rights that the kernel does not know are left out, too.
     fn rules(plan: &Plan) -> Result<landlock::RulesetCreated, LaunchError> {
-        let read = AccessFs::from_read(VERSION);
+        let version = VERSIONS.get(plan.landlock as usize).copied().unwrap_or(ABI::V6);
+        let read = AccessFs::from_read(version);
         let special = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::MakeSock;
+        let all = AccessFs::from_all(version);
         let own: BitFlags<AccessFs> =
-            AccessFs::from_all(VERSION) & !(BitFlags::from(AccessFs::Execute) | special);
-        let writable = own | AccessFs::IoctlDev;
+            all & !(BitFlags::from(AccessFs::Execute) | special | AccessFs::IoctlDev);
+        let writable = own | (all & AccessFs::IoctlDev);
         let build = || {
-            let mut ruleset = Ruleset::default()
-                .set_compatibility(CompatLevel::BestEffort)
-                .handle_access(AccessFs::from_all(VERSION))?
-                .scope(Scope::AbstractUnixSocket | Scope::Signal)?;
-            if !plan.network {
+            let mut ruleset =
+                Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(all)?;
+            if plan.landlock >= SIGNALS {
+                ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal)?;
+            }
+            if !plan.network && plan.landlock >= TCP {
                 ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
             }
             let network: &[&str] = if plan.network { &NETWORK } else { &[] };
@@ -326,13 +395,31 @@ mod linux {
         own.map(|entry| tasks(entry.path()) as u64).sum()
     }
 
+    /// Returns whether this process may inspect the processes of agents: as their user, or as root with
+    /// the capability to do so.
+    pub(in super::super) fn can_inspect() -> bool {
+        const SYS_PTRACE: u64 = 1 << 19;
+        if !getuid().is_root() {
+            // The files of a process that may not be inspected belong to root.
+            let own = Path::new("/proc/self").metadata();
+            return own.is_ok_and(|own| own.uid() == getuid().as_raw());
+        }
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+        effective.is_some_and(|effective| effective & SYS_PTRACE != 0)
+    }
+
     /// Runs the guard: starts the launcher of the agent, and kills the process group when the hub ends.
+    /// Orphans become children of the guard, so that it knows how much processor time they used.
     fn guard(plan: &Plan, again: &[OsString]) -> Result<(), LaunchError> {
         use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
         let limit = |what| move |error| LaunchError::Limit(what, error);
         let mut signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM])
             .map_err(limit("signals"))?;
         setsid().map_err(|error| LaunchError::Limit("setsid", error.into()))?;
+        set_child_subreaper(Some(getpid()))
+            .map_err(|error| LaunchError::Limit("orphans", error.into()))?;
         set_parent_process_death_signal(Some(Signal::HUP))
             .map_err(|error| LaunchError::Limit("parent", error.into()))?;
         if !is_parent(plan.parent) {
@@ -342,7 +429,7 @@ mod linux {
         let [program, arguments @ ..] = again else {
             return Err(LaunchError::HubEnded);
         };
-        let mut child = Command::new(program)
+        let child = Command::new(program)
             .args(arguments)
             .arg(serde_json::to_string(&inner)?)
             .spawn()
@@ -353,8 +440,10 @@ mod linux {
                     let _ = kill_current_process_group(Signal::KILL);
                 }
                 SIGCHLD => {
-                    if let Ok(Some(status)) = child.try_wait() {
-                        std::process::exit(code(status));
+                    while let Ok(Some((ended, status))) = wait(WaitOptions::NOHANG) {
+                        if u32::try_from(ended.as_raw_pid()) == Ok(child.id()) {
+                            std::process::exit(code(status));
+                        }
                     }
                 }
                 // The hub sends SIGTERM to the whole group. The guard waits for the agent.
@@ -365,8 +454,8 @@ mod linux {
     }
 
     /// Returns the exit code of a shell for a status.
-    fn code(status: ExitStatus) -> i32 {
-        use std::os::unix::process::ExitStatusExt as _;
-        status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+    fn code(status: WaitStatus) -> i32 {
+        let signal = || status.terminating_signal().map(|signal| 128 + signal);
+        status.exit_status().or_else(signal).unwrap_or(1)
     }
 }

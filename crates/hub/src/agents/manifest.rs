@@ -88,6 +88,9 @@ pub struct Manifest {
     pub name: String,
     /// The version, at least 1. Each package of the agent has a higher version than the one before.
     pub version: u64,
+    /// The lowest version to which a hub may go back from this one, 1 to `version`. A version that
+    /// removes a vulnerability states its own number.
+    pub minimum: u64,
     /// The program and its arguments. The program is an executable file of the package, or an
     /// absolute path of a program of the hub, for example an interpreter.
     pub arguments: Vec<String>,
@@ -129,7 +132,7 @@ impl Manifest {
         }
         let has_text = |text: &String| !text.contains(|c: char| c.is_control() && c != '\n');
         let length: usize = self.arguments.iter().map(String::len).sum();
-        if self.version == 0
+        if !(1..=self.version).contains(&self.minimum)
             || !self.limits.is_valid()
             || !(100..=3_600_000).contains(&self.start_timeout_ms)
             || !(1..=MAX_ARGUMENTS).contains(&self.arguments.len())
@@ -180,7 +183,8 @@ impl Manifest {
     /// `PackageTooLarge` if `out` is too small; [`MAX_MANIFEST`] bytes always suffice.
     pub fn encode<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], PackageError> {
         let mut out = Writer::new(out);
-        out.array(8)?.uint(1u8)?.bytes(&self.group.0)?.text(&self.name)?.uint(self.version)?;
+        out.array(9)?.uint(1u8)?.bytes(&self.group.0)?.text(&self.name)?;
+        out.uint(self.version)?.uint(self.minimum)?;
         out.array(self.arguments.len() as u64)?;
         for argument in &self.arguments {
             out.text(argument)?;
@@ -244,10 +248,10 @@ impl Manifest {
 
     fn read(payload: &[u8]) -> Result<Self, PackageError> {
         let mut reader = Reader::new(payload)?;
-        reader.array(8)?;
+        reader.array(9)?;
         reader.version()?;
         let (group, name) = (GroupId(reader.fixed()?), reader.text()?.to_owned());
-        let version = reader.u64()?;
+        let (version, minimum) = (reader.u64()?, reader.u64()?);
         let arguments = (0..bounded(reader.array_any()?, MAX_ARGUMENTS)?)
             .map(|_| Ok(reader.text()?.to_owned()))
             .collect::<Result<_, DecodeError>>()?;
@@ -274,7 +278,8 @@ impl Manifest {
         if !reader.rest().is_empty() {
             return Err(DecodeError::TrailingBytes.into());
         }
-        let manifest = Self { group, name, version, arguments, limits, start_timeout_ms, files };
+        let manifest =
+            Self { group, name, version, minimum, arguments, limits, start_timeout_ms, files };
         manifest.check()?;
         Ok(manifest)
     }

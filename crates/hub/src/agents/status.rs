@@ -14,6 +14,8 @@ pub enum StopReason {
     MemoryExceeded,
     /// The agent's data folder is larger than allowed.
     StorageExceeded,
+    /// The file system with the data folders is nearly full.
+    DiskNearlyFull,
     /// The agent had more processes than allowed.
     TooManyProcesses,
     /// The new version delivered no line within the start timeout.
@@ -30,6 +32,7 @@ impl StopReason {
             Self::CpuExceeded => "CpuExceeded",
             Self::MemoryExceeded => "MemoryExceeded",
             Self::StorageExceeded => "StorageExceeded",
+            Self::DiskNearlyFull => "DiskNearlyFull",
             Self::TooManyProcesses => "TooManyProcesses",
             Self::NoLineInTime => "NoLineInTime",
             Self::ExitedRepeatedly => "ExitedRepeatedly",
@@ -66,6 +69,9 @@ pub struct Status {
     pub state: State,
     /// The process id, while it runs.
     pub process: Option<u32>,
+    /// When that process started: the start of the system, as a random text, and the time since then in
+    /// hundredths of a second.
+    pub process_started: Option<(String, u64)>,
     /// The number of exits since the hub started.
     pub exits: u64,
     /// How the last process ended.

@@ -22,6 +22,7 @@ use moteseal_files::{PRIVATE, create_folder, sync_folder};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::data_folder;
 use super::error::{AgentError, PackageError};
 use super::manifest::{Manifest, digest, is_agent_name};
 use super::package::{Package, Trust};
@@ -40,6 +41,9 @@ pub struct Record {
     pub number: u32,
     /// The highest version that was ever accepted.
     pub highest: u64,
+    /// The lowest version to go back to: the highest minimum that was ever accepted.
+    #[serde(default)]
+    pub minimum: u64,
     /// The SHA-256 of the signed manifest of that version, in hexadecimal digits.
     pub digest: String,
     /// The version that runs, unless the agent was removed.
@@ -235,6 +239,7 @@ impl Store {
                 }
             }
         }
+        let minimum = package.manifest().minimum;
         self.place(package)?;
         let mut record = match known {
             Some(record) => record,
@@ -247,6 +252,8 @@ impl Store {
             }
             record.is_confirmed = false;
         }
+        record.minimum = record.minimum.max(minimum);
+        record.previous = record.previous.filter(|previous| *previous >= record.minimum);
         (record.highest, record.digest) = (version, content);
         (record.current, record.failed) = (Some(version), None);
         self.write_record(&name, &record)?;
@@ -364,7 +371,8 @@ impl Store {
     }
 
     /// Goes back to the version before `version`, which did not come up. Returns the version that
-    /// runs now, or `None` if there is none before it or if another version is current.
+    /// runs now, or `None` if there is none before it that is permitted, or if another version is
+    /// current.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -424,7 +432,8 @@ impl Store {
         self.write_record(name, &record)?;
         remove(&self.agent(name).join("versions"))?;
         if with_data {
-            remove(&self.agent(name).join("data"))?;
+            let data = self.agent(name).join("data");
+            data_folder::remove(&data).map_err(AgentError::at(&data))?;
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use super::commands::{Commands, Destination};
 use super::configuration::{Confinement, Settings};
+use super::data_folder;
 use super::error::AgentError;
 use super::inbox::{self, INBOX};
 use super::launcher;
@@ -27,7 +28,7 @@ use super::output::{Counts, Output};
 use super::process::{Input, Process};
 use super::status::{State, Status, StopReason};
 use super::store::{Active, Lock, Store};
-use super::usage::{CpuShare, Processes, folder_size};
+use super::usage::{self, Meter, is_nearly_full};
 use crate::line::Lines;
 
 mod start;
@@ -73,14 +74,11 @@ impl Agents {
         commands: Option<Arc<Commands>>,
     ) -> Result<Self, AgentError> {
         let claim = store.claim()?;
-        let missing = launcher::missing();
-        for part in &missing {
-            warn!("agents are confined less than on other systems: {part}");
-        }
-        let lacks =
-            missing.iter().find(|part| part.contains("no landlock") || !part.contains("landlock"));
-        if let (Confinement::Required, Some(part)) = (settings.confinement, lacks) {
-            return Err(AgentError::ConfinementUnavailable(part));
+        for part in launcher::missing(settings.landlock) {
+            warn!("agents are confined less than on other systems: {}", part.what);
+            if part.is_vital && settings.confinement == Confinement::Required {
+                return Err(AgentError::ConfinementUnavailable(part.what));
+            }
         }
         let inbox = state.join(INBOX);
         moteseal_files::create_folder(&inbox).map_err(AgentError::at(&inbox))?;
@@ -183,6 +181,7 @@ impl Supervisor {
         let timing = self.shared.settings.timing;
         let (mut delay, mut trials) = (timing.backoff_first, 0);
         let mut known: Option<Active> = None;
+        self.end_earlier().await;
         while !*self.stop.borrow() {
             let version = known.as_ref().map(|active| active.manifest.version);
             match self.load(known).await {
@@ -306,19 +305,23 @@ impl Supervisor {
         let (version, limits) = (active.manifest.version, active.manifest.limits);
         self.status.version = version;
         self.status.fell_back = active.record.failed.clone();
-        if self.storage(active).await > limits.storage {
-            self.stopped(StopReason::StorageExceeded, version);
+        if let Some(reason) = self.storage(active).await {
+            self.stopped(reason, version);
             return Ok(End::Exited);
         }
         let mut process = self.start(active).await?;
         self.status.state = State::Starting;
         (self.status.process, self.status.error) = (Some(process.id), None);
+        self.status.process_started = usage::started(process.id);
         self.publish();
 
         let start_timeout = Duration::from_millis(active.manifest.start_timeout_ms.into());
         let (started, mut deadline) = (Instant::now(), start_timeout);
         let mut is_trial = !active.record.is_confirmed;
-        let (mut share, mut pending) = (CpuShare::default(), None::<Delivery>);
+        let mut pending = None::<Delivery>;
+        let reserve = self.shared.settings.reserve;
+        let meter = Meter::new(process.id, limits, &active.data, timing.cpu_window, reserve);
+        let meter = Arc::new(Mutex::new(meter));
         let mut poll = interval(timing.poll);
         let mut measure = interval(timing.measure);
         for interval in [&mut poll, &mut measure] {
@@ -364,7 +367,7 @@ impl Supervisor {
                     }
                 }
                 _ = measure.tick() => {
-                    if let Some(reason) = self.exceeded(active, process.id, &mut share).await {
+                    if let Some(reason) = exceeded(&meter).await {
                         self.stopped(reason, version);
                         process.kill();
                     }
@@ -447,35 +450,18 @@ impl Supervisor {
         Ok(End::Changed)
     }
 
-    async fn storage(&self, active: &Active) -> u64 {
+    /// Returns why the agent is not started: its data folder is too large, or nothing is free.
+    async fn storage(&self, active: &Active) -> Option<StopReason> {
         let (data, limit) = (active.data.clone(), active.manifest.limits.storage);
-        blocking(move || folder_size(&data, limit)).await.unwrap_or(0)
-    }
-
-    /// Measures what the agent uses. Returns the limit that it exceeds.
-    async fn exceeded(
-        &self,
-        active: &Active,
-        process: u32,
-        share: &mut CpuShare,
-    ) -> Option<StopReason> {
-        let limits = active.manifest.limits;
-        let is_group = limits.processes > 1;
-        let used = blocking(move || Processes::of(process, is_group)).await?;
-        let now = Instant::now();
-        let cpu = share.add(now, used.ticks, self.shared.settings.timing.cpu_window);
-        let guards = u32::from(is_group);
-        if used.count > limits.processes.saturating_add(guards) {
-            Some(StopReason::TooManyProcesses)
-        } else if used.memory > limits.memory.saturating_add(GUARD_MEMORY * u64::from(guards)) {
-            Some(StopReason::MemoryExceeded)
-        } else if cpu.is_some_and(|cpu| cpu * 1000.0 > f64::from(limits.cpu_permille)) {
-            Some(StopReason::CpuExceeded)
-        } else if self.storage(active).await > limits.storage {
-            Some(StopReason::StorageExceeded)
-        } else {
-            None
-        }
+        let reserve = self.shared.settings.reserve;
+        let reason = blocking(move || {
+            if data_folder::size(&data, limit) > limit {
+                Some(StopReason::StorageExceeded)
+            } else {
+                is_nearly_full(&data, reserve).then_some(StopReason::DiskNearlyFull)
+            }
+        });
+        reason.await.flatten()
     }
 
     /// Passes the next command to the agent, if there is one.
@@ -505,8 +491,13 @@ impl Supervisor {
     }
 }
 
-/// The resident memory of a guard, in bytes.
-const GUARD_MEMORY: u64 = 64 << 20;
+/// Measures what an agent uses. Returns the limit that it exceeds.
+async fn exceeded(meter: &Arc<Mutex<Meter>>) -> Option<StopReason> {
+    let meter = Arc::clone(meter);
+    let measured =
+        blocking(move || meter.lock().unwrap_or_else(PoisonError::into_inner).exceeded());
+    measured.await.flatten()
+}
 
 /// A command on its way to an agent.
 struct Delivery {

@@ -8,7 +8,7 @@ use moteseal_hub::agents::commands::{Command, Commands, Destination};
 use moteseal_hub::agents::status::State;
 use moteseal_hub::agents::{INBOX, StopReason};
 
-use crate::agents::{Hub, agent, limits};
+use crate::agents::{Hub, agent, limits, manifest, operator, package};
 
 /// Checks that the numbers 1 to N arrived exactly once and in order. Returns N.
 fn all_numbers(lines: &[String]) -> usize {
@@ -77,6 +77,29 @@ async fn a_version_that_does_not_come_up_is_replaced_by_the_one_before() {
     assert_eq!(lower.name(), "AgentVersionNotAbove");
     hub.stop().await;
     all_numbers(&hub.lines("counter"));
+}
+
+/// Silence, which others may cause, does not bring back a version that the operator excludes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_version_is_not_replaced_by_one_below_its_minimum() {
+    let mut hub = Hub::new();
+    hub.install(&agent("counter", 1, &["count", "first"], limits())).unwrap();
+    hub.start();
+    hub.until_status("counter", "version 1 runs", |status| status.state == State::Running).await;
+    let mut fixed = manifest("counter", 2);
+    (fixed.minimum, fixed.start_timeout_ms) = (2, 100);
+    fixed.arguments.push("silent".into());
+    let program = fs::read(crate::agents::example("agent")).unwrap();
+    hub.install(&package(fixed, &[("agent", &program)], &operator())).unwrap();
+    hub.until_status("counter", "version 2 runs", |status| {
+        status.version == 2 && status.process.is_some()
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let record = hub.store.record("counter").unwrap().unwrap();
+    assert_eq!((record.current, record.previous, record.failed), (Some(2), None, None));
+    assert_eq!(hub.status("counter").unwrap().version, 2);
+    hub.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,6 +130,8 @@ fn names_versions_limits_and_sizes_have_bounds() {
         assert_eq!(with(&|manifest| manifest.name = name.to_owned()), "BadAgentName", "{name:?}");
     }
     assert_eq!(with(&|manifest| manifest.version = 0), "FieldOutOfRange");
+    assert_eq!(with(&|manifest| manifest.minimum = 0), "FieldOutOfRange");
+    assert_eq!(with(&|manifest| manifest.minimum = 8), "FieldOutOfRange");
     assert_eq!(with(&|manifest| manifest.limits.memory = 1), "FieldOutOfRange");
     assert_eq!(with(&|manifest| manifest.limits.processes = 0), "FieldOutOfRange");
     assert_eq!(with(&|manifest| manifest.start_timeout_ms = 0), "FieldOutOfRange");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use moteseal_hub::agents::{AgentError, Installed, Store};
+use moteseal_hub::agents::{AgentError, Installed, Manifest, Store};
 
 use crate::agents::{manifest, operator, package, trust};
 
@@ -57,6 +57,26 @@ fn a_lower_version_or_another_content_of_a_version_is_refused() {
     );
     assert_eq!(running(&store), None);
     assert_eq!(install(&store, &weather(5, b"five"), true).unwrap(), now(5));
+}
+
+#[test]
+fn no_version_below_the_signed_minimum_can_be_restored() {
+    let with_minimum = |version, minimum| {
+        let manifest = Manifest { minimum, ..manifest("weather", version) };
+        package(manifest, &[("agent", b"x"), ("lib/b", b"b")], &operator())
+    };
+    let (_folder, store) = store();
+    install(&store, &weather(1, b"x"), true).unwrap();
+    store.confirm("weather", 1).unwrap();
+    install(&store, &with_minimum(2, 2), true).unwrap();
+    assert_eq!(store.roll_back("weather").unwrap_err().name(), "NothingToRollBackTo");
+    assert_eq!(store.fall_back("weather", 2, "NoLineInTime").unwrap(), None);
+    assert_eq!(running(&store).unwrap().0, 2);
+    // A later version cannot lower the minimum.
+    store.confirm("weather", 2).unwrap();
+    install(&store, &weather(3, b"x"), true).unwrap();
+    assert_eq!(store.fall_back("weather", 3, "NoLineInTime").unwrap(), Some(2));
+    assert_eq!(store.record("weather").unwrap().unwrap().minimum, 2);
 }
 
 #[test]

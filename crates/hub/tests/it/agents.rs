@@ -40,6 +40,7 @@ pub(crate) fn manifest(name: &str, version: u64) -> Manifest {
         group: GroupId::of("home"),
         name: name.to_owned(),
         version,
+        minimum: 1.min(version),
         arguments: vec!["agent".to_owned()],
         limits: Limits::DEFAULT,
         start_timeout_ms: 1000,
@@ -78,6 +79,15 @@ pub(crate) fn agent(name: &str, version: u64, arguments: &[&str], limits: Limits
     manifest.limits = limits;
     let program = fs::read(example("agent")).unwrap();
     package(manifest, &[("agent", &program)], &operator())
+}
+
+/// A package with a Perl script.
+pub(crate) fn script(name: &str, script: &[u8], arguments: &[&str], limits: Limits) -> Vec<u8> {
+    let mut manifest = manifest(name, 1);
+    manifest.arguments = vec!["/usr/bin/perl".to_owned(), "script.pl".to_owned()];
+    manifest.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
+    manifest.limits = limits;
+    package(manifest, &[("script.pl", script)], &operator())
 }
 
 /// The limits of the tests' agents.
@@ -155,6 +165,13 @@ impl Hub {
             runs.run(&receivers, async { drop(stopped.await) }).await;
         });
         self.running = Some((agents, stop, task));
+    }
+
+    /// Returns the name of the error with which the hub refuses to start.
+    pub(crate) fn refusal(&self) -> &'static str {
+        let store = self.store.clone();
+        let opened = Agents::open(&self.state(), store, self.settings.clone(), None);
+        opened.unwrap_err().name()
     }
 
     /// Stops the hub, and waits until all lines are recorded.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod agent_confinement;
 mod agent_life;
 mod agent_limits;
 mod agent_packages;

@@ -2,20 +2,39 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use super::super::configuration::{AgentSettings, Confinement, Settings};
+use super::super::data_folder;
 use super::super::error::AgentError;
 use super::super::launcher::Plan;
 use super::super::output::{Forwarder, Output};
 use super::super::process::Process;
+use super::super::status::Status;
 use super::super::store::Active;
+use super::super::usage::end_survivors;
 use super::{Supervisor, blocking};
 
 impl Supervisor {
+    /// Kills what still runs of an agent that an earlier hub has started. Call it before the status of
+    /// that hub is replaced.
+    pub(super) async fn end_earlier(&self) {
+        let (shared, name) = (Arc::clone(&self.shared), self.name().to_owned());
+        blocking(move || {
+            let last = Status::read(&shared.store.agent(&name).join("status"));
+            let last = last.and_then(|status| status.process.zip(status.process_started));
+            if let (Some((process, began)), Ok(Some(record))) = (last, shared.store.record(&name)) {
+                let own = || rustix::process::getuid().as_raw();
+                let user = own_user(&shared.settings, record.number).unwrap_or_else(own);
+                end_survivors(user, process, &began);
+            }
+        })
+        .await;
+    }
+
     /// Starts the program of a version.
     pub(super) async fn start(&self, active: &Active) -> Result<Process, AgentError> {
         let (shared, prepared) = (Arc::clone(&self.shared), active.clone());
@@ -74,6 +93,8 @@ fn plan(active: &Active, settings: &Settings, user: Option<u32>) -> io::Result<S
         network: manifest.limits.network,
         user,
         is_required: settings.confinement == Confinement::Required,
+        landlock: settings.landlock,
+        hub: std::process::id(),
         is_guard: manifest.limits.processes > 1 && cfg!(target_os = "linux"),
     };
     Ok(serde_json::to_string(&plan)?)
@@ -103,7 +124,7 @@ fn give(store: &Path, active: &Active, user: u32) -> Result<(), AgentError> {
     share(&active.files, user)?;
     let owner = fs::metadata(&active.data).map_err(AgentError::at(&active.data))?.uid();
     if owner != user {
-        own(&active.data, user)?;
+        data_folder::give(&active.data, user).map_err(AgentError::at(&active.data))?;
     }
     Ok(())
 }
@@ -128,18 +149,6 @@ fn share(folder: &Path, to: u32) -> Result<(), AgentError> {
             share(&path, to)?;
         } else {
             group(&path, to, if found.mode() & 0o100 == 0 { 0o640 } else { 0o750 })?;
-        }
-    }
-    Ok(())
-}
-
-/// Gives a folder and everything below it to a user. Does not follow symbolic links, which the agent
-/// may have made.
-fn own(path: &Path, user: u32) -> Result<(), AgentError> {
-    lchown(path, Some(user), Some(user)).map_err(AgentError::at(path))?;
-    if fs::symlink_metadata(path).map_err(AgentError::at(path))?.is_dir() {
-        for entry in fs::read_dir(path).map_err(AgentError::at(path))? {
-            own(&entry.map_err(AgentError::at(path))?.path(), user)?;
         }
     }
     Ok(())

@@ -44,7 +44,9 @@ fn main() {
             while start.elapsed() < Duration::from_millis(20) {
                 std::hint::spin_loop();
             }
-            drop(Command::new(env::current_exe().unwrap()).arg("worker").spawn().unwrap());
+            while Command::new(env::current_exe().unwrap()).arg("worker").spawn().is_err() {
+                thread::sleep(Duration::from_millis(1));
+            }
         }
         "echo" => echo(),
         "try" => try_everything(&data, argument(1)),

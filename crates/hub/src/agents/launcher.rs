@@ -274,6 +274,9 @@ mod linux {
 
     pub(super) fn confine(plan: &Plan, again: &[OsString]) -> Result<(), LaunchError> {
         let limit = |what| move |error: rustix::io::Errno| LaunchError::Limit(what, error.into());
+        // Descriptors that the hub has inherited from the program that started it, and that this process
+        // would pass on to the agent.
+        close_fds::set_fds_cloexec(3, &[]);
         if plan.is_guard {
             return guard(plan, again);
         }

@@ -4,11 +4,12 @@
 //! part of each Debian system.
 
 use std::fs::{self, Permissions};
+use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::agents::example;
 
@@ -83,12 +84,15 @@ impl Scene {
         let service = UnixDatagram::bind(at("service")).unwrap();
         fs::set_permissions(at("service"), Permissions::from_mode(0o777)).unwrap();
         service.set_nonblocking(true).unwrap();
-        let mut hub = Command::new("sleep");
-        hub.arg("60").process_group(0);
+        let mut hub = Command::new("/usr/bin/perl");
+        hub.args(["-e", "$| = 1; $SIG{URG} = sub { exit(1) }; print qq(1); sleep(60)"]);
+        hub.process_group(0).stdout(Stdio::piped());
         if is_root() {
             hub.uid(HUB).gid(HUB);
         }
-        Self { hub: hub.spawn().unwrap(), folder, service }
+        let mut hub = hub.spawn().unwrap();
+        hub.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self { folder, hub, service }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -129,12 +133,16 @@ impl Scene {
             "user": start.has_own_user.then_some(AGENT), "is_required": start.is_required,
             "landlock": start.landlock, "is_guard": start.processes > 1,
         });
-        let mut launcher = Command::new(self.at("launch"));
-        launcher.arg(plan.to_string()).current_dir("/").env("SECRET", "1");
+        // A shell in the place of the hub, which passes on what it has opened.
+        let mut launcher = Command::new("/bin/sh");
+        launcher.args(["-c", "exec 9<keys/op.key.pem && exec ./launch \"$0\""]);
+        launcher.arg(plan.to_string()).current_dir(self.folder.path()).env("SECRET", "1");
         if is_root() && !start.has_own_user {
             launcher.uid(HUB).gid(HUB);
         }
-        launcher.output().unwrap()
+        let output = launcher.output().unwrap();
+        assert!(!output.stderr.ends_with(b"Permission denied\n"), "{output:?}");
+        output
     }
 }
 

@@ -157,7 +157,7 @@ async fn no_agent_runs_while_the_disk_is_nearly_full() {
 #[tokio::test(flavor = "multi_thread")]
 async fn short_processes_count_towards_the_share_of_the_processor() {
     let mut hub = Hub::new();
-    let slow = Limits { processes: 8, cpu_permille: 150, ..limits() };
+    let slow = Limits { processes: 8, cpu_permille: 50, ..limits() };
     hub.install(&agent("workers", 1, &["workers"], slow)).unwrap();
     hub.start();
     hub.until_status("workers", "it is stopped", |status| {

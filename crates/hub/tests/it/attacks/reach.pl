@@ -83,13 +83,14 @@ for my $file ("mem", "oom_score_adj", "comm") {
 }
 
 # Files of the package may be read.
+open(my $leased, "<", "library") or die;
+attempt("delay other readers", fcntl($leased, 1024, 1));
+close($leased);
 attempt("truncate while reading", sysopen(my $read, "library", O_RDONLY | O_TRUNC));
 attempt("truncate without access", sysopen(my $none, "library", 3 | O_TRUNC));
 attempt("truncate", truncate("library", 0));
 my ($name, $how) = ("library", pack("QQQ", O_RDONLY | O_TRUNC, 0, 0));
 attempt("truncate by openat2", called("openat2", -100, $name, $how, 24));
-open(my $leased, "<", "library") or die;
-attempt("delay other readers", fcntl($leased, 1024, 1));
 
 my $service = pack_sockaddr_un("$outside/service");
 for my $kind (SOCK_DGRAM, SOCK_RAW) {

@@ -7,7 +7,9 @@
 use std::ffi::CStr;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -177,6 +179,13 @@ impl Removal<'_> {
 }
 
 /// Permits the owner to list and change a folder.
+#[cfg(not(target_os = "linux"))]
+fn permit(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
+    rustix::fs::chmodat(parent, name, Mode::from_raw_mode(0o700), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Permits the owner to list and change a folder.
+#[cfg(target_os = "linux")]
 fn permit(parent: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(parent, name, flags, Mode::empty())?;
@@ -212,6 +221,7 @@ mod tests {
         remove(&folder.path().join("none")).unwrap();
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_folder_that_is_deeper_than_any_path_is_too_large_and_can_be_removed() {
         let folder = tempfile::tempdir().unwrap();

@@ -31,8 +31,8 @@ use crate::published::Publisher;
 use crate::seal::SealRefused;
 use crate::warning_log::WarningLog;
 
-mod live;
 mod health;
+mod live;
 mod publishing;
 mod retry;
 mod roster;
@@ -40,9 +40,9 @@ mod sending;
 mod sums;
 mod urgent;
 
-pub use live::{LiveReading, Recorded, Reply};
 pub use health::HealthLink;
 use health::{Newest, next_report};
+pub use live::{LiveReading, Recorded, Reply};
 use publishing::Unpublished;
 use retry::Retry;
 use roster::{next_policy, next_roster};

@@ -16,6 +16,7 @@ pub mod answerer;
 pub mod board_flash;
 pub mod command;
 pub mod durable;
+mod fault;
 pub mod flash;
 mod health;
 pub mod journal;

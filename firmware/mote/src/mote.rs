@@ -27,9 +27,9 @@ use moteseal_serial::{Channel, Counters};
 
 use crate::answerer::Answerer;
 use crate::durable::{Durable, Settings};
+pub use crate::fault::Fault;
 use crate::flash::{Flash, NoFlash};
 use crate::health::{Counts, MoteHealth};
-use crate::journal::JournalError;
 use crate::listener::Listener;
 use crate::notice::{Notice, OnNotice};
 use crate::open_seal::{Open, events_of, sign};
@@ -44,43 +44,6 @@ const BATCH: usize = 8;
 const FRAME_EVENTS: usize = 1024;
 /// After the mote gives up an open seal, it waits this long before it seals the readings again.
 const PAUSE_MS: u64 = 10_000;
-
-/// Why the mote cannot continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fault {
-    /// The journal failed.
-    Journal(JournalError),
-    /// The schema is invalid, its records are longer than 65,535 bytes, or a reading does not have
-    /// its record size.
-    Schema,
-    /// The flash does not contain the readings that the provisioning selects.
-    Readings,
-    /// The group has more levels than this firmware supports.
-    Levels,
-    /// The seal could not be signed.
-    Sign,
-}
-
-impl Fault {
-    /// The fault's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Journal(error) => error.name(),
-            Self::Schema => "SchemaUnusable",
-            Self::Readings => "NoSuchReadings",
-            Self::Levels => "LevelsMismatch",
-            Self::Sign => "NotSigned",
-        }
-    }
-}
-
-impl From<JournalError> for Fault {
-    fn from(error: JournalError) -> Self {
-        Self::Journal(error)
-    }
-}
 
 /// A mote for groups of at most `L` levels, with a buffer of `N` bytes for events that the
 /// coordinator has not acknowledged.

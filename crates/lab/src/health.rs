@@ -6,7 +6,7 @@
 //! from the records that arrive.
 
 use moteseal_core::cbor::Writer;
-use moteseal_core::health::{Health, Item, MAX_ENCODED, Policy, Reporter, Totals};
+use moteseal_core::health::{Group, Health, Item, MAX_ENCODED, Policy, Reporter, Totals};
 
 use crate::chance::{Draws, Seed};
 
@@ -149,6 +149,15 @@ fn value(health: &Health, item: Item) -> u64 {
     health.get(item).unwrap_or_default().unsigned_abs()
 }
 
+/// Returns the record of a mote that has just started, with the counters of D5.3.
+fn started() -> Health {
+    let mut health = Health::new(1, 0);
+    for item in Group::Link.items().take(7).chain(Group::Ip.items()) {
+        health.set(item, 0);
+    }
+    *health.set(Item::Temperature, 235)
+}
+
 /// Returns the bytes of a report, as an IPv6 datagram.
 fn datagram(health: &Health) -> usize {
     let mut buffer = [0; MAX_ENCODED];
@@ -162,12 +171,7 @@ fn datagram(health: &Health) -> usize {
 #[must_use]
 pub fn observe(load: Load, periods: usize, seed: Seed) -> Observed {
     let draws = seed.derive(load.name, 0).draws();
-    let mut mote = Mote { draws, load, health: Health::new(1, 0) };
-    mote.health.set(Item::Temperature, 235);
-    for item in [Item::LinkTooLong, Item::LinkTooShort, Item::LinkBadSync, Item::LinkBadCrc] {
-        mote.health.set(item, 0);
-    }
-    mote.health.set(Item::LinkCollisions, 0).set(Item::IpForwarded, 0).set(Item::IpDropped, 0);
+    let mut mote = Mote { draws, load, health: started() };
     let (mut totals, mut counted, mut longest) = (Totals::default(), Period::default(), 0);
     let mut before = Period::default();
     let mut each = Vec::with_capacity(periods);
@@ -206,12 +210,7 @@ pub fn observe(load: Load, periods: usize, seed: Seed) -> Observed {
 pub fn overhead(ping_s: f64, policy: Policy) -> f64 {
     const DAY_S: u32 = 86_400;
     let mut reporter = Reporter::new(policy, [Item::LinkBadCrc, Item::IpDropped]);
-    let mut health = Health::new(1, 0);
-    health.set(Item::Temperature, 235);
-    for item in [Item::LinkTooLong, Item::LinkTooShort, Item::LinkBadSync, Item::LinkBadCrc] {
-        health.set(item, 0);
-    }
-    health.set(Item::LinkCollisions, 0).set(Item::IpForwarded, 0).set(Item::IpDropped, 0);
+    let mut health = started();
     let mut bytes = 0.0;
     while health.uptime_s < DAY_S {
         #[allow(clippy::cast_possible_truncation)]

@@ -253,8 +253,16 @@ mod tests {
     }
 
     #[test]
-    fn a_deeply_nested_message_is_no_json() {
+    fn a_deeply_nested_message_needs_no_deep_stack() {
         let deep = "[".repeat(30_000) + &"]".repeat(30_000);
-        assert!(matches!(Payload::read(deep.as_bytes()), Some(Payload::Text(_))));
+        for message in [format!("{{\"deep\": {deep}, \"n\": 1}}"), deep.clone()] {
+            assert!(matches!(Payload::read(message.as_bytes()), Some(Payload::Json(_))));
+            assert_eq!(value(&message, ""), Some(Scalar::Nested));
+            assert_eq!(value(&message, "/x"), None);
+        }
+        let message = format!("{{\"deep\": {deep}, \"n\": 1, \"last\": [{deep}, 2]}}");
+        assert_eq!(value(&message, "/n"), Some(Scalar::Number("1")));
+        assert_eq!(value(&message, "/deep/0/0"), Some(Scalar::Nested));
+        assert_eq!(value(&message, "/last/1"), Some(Scalar::Number("2")));
     }
 }

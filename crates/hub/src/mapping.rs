@@ -397,7 +397,9 @@ impl Mapping {
             ),
             name,
         };
-        let text = if field.kind == FieldType::Timestamp {
+        // The hub's clock is in milliseconds, also if it is wrong.
+        let is_clock = matches!(column.origin, Origin::ReceivedAt);
+        let text = if field.kind == FieldType::Timestamp && !is_clock {
             let ms = self.timestamp(&cell).map_err(|why| wrong(&why, "NotATimestamp"))?;
             Cow::Owned(ms.to_string())
         } else {

@@ -5,13 +5,14 @@ mod agents;
 mod config;
 mod trial;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use moteseal_api::ErrorKind;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
@@ -24,11 +25,13 @@ use moteseal_device::{DurableMote, Outbox, Profile, chain_state};
 use moteseal_hub::agents::broadcasts::publish;
 use moteseal_hub::agents::launcher::{NOT_STARTED, launch};
 use moteseal_hub::agents::package::Trust;
-use moteseal_hub::{Broker, Device, Mapping, Settings, Trouble};
+use moteseal_hub::{Broker, Device, Mapping, Settings, Trouble, column_ids};
+use moteseal_net::mqtt::{Publisher, Version};
 use moteseal_service::stop_signal;
 use moteseal_verify::Roster;
 use serde_json::json;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tracing::warn;
 use zeroize::Zeroizing;
 
 use crate::cloud::{Log, log, runtime_with};
@@ -221,6 +224,16 @@ impl Opening {
     }
 }
 
+/// Returns why a device could not be opened again.
+fn trouble(failure: &Failure) -> Trouble {
+    let kind = match failure.exit() {
+        Exit::Internal => ErrorKind::Internal,
+        Exit::Unreachable => ErrorKind::Unreachable,
+        _ => ErrorKind::Usage,
+    };
+    Trouble::new(failure.name().unwrap_or("Failed"), failure.to_string(), kind)
+}
+
 /// Returns the token that HTTP clients must send.
 fn token(path: &Path) -> Result<Zeroizing<String>, Failure> {
     let bytes = files::read(path)?;
@@ -256,7 +269,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let group = link_group(&roster, None);
     let state = folder.join(&config.state);
     let (mut names, mut sources, mut lines) = (HashSet::new(), Vec::new(), Vec::new());
-    let mut receivers = BTreeMap::new();
+    let mut used = config::Used::default();
     for source in &config.source {
         let in_source =
             |(key, failure): (&str, Failure)| failure.about_key(file, &key_of(source, key));
@@ -269,7 +282,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             return Err(in_source(("device", failure)));
         }
         let mapping = mapping(source, file)?;
-        let from = source.from(&config, &folder, &mut receivers).map_err(in_source)?;
+        let from = source.from(&config, &folder, &mut used).map_err(in_source)?;
         let key_path = config.key_path(source, &folder);
         let opening = Opening {
             name: source.device.clone(),
@@ -293,6 +306,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let gateway = links::parent_address(&config.link, link, group.clone(), &keys.secret)?;
         let schema = Schema::decode(mapping.schema())
             .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
+        column_ids::check(&opening.state, &schema)
+            .map_err(|error| in_source(("columns", Failure::from(error))))?;
         let columns: Vec<String> = schema.fields().map(|field| field.to_string()).collect();
         lines.push((source.device.clone(), columns));
         sources.push((opening, mapping, from, source.retained, gateway));
@@ -305,6 +320,10 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let broker = broker.transpose()?;
     let http = config.http.as_ref().map(|http| {
         let token = http.token_file.as_ref().map(|path| token(&folder.join(path))).transpose();
+        if http.token_file.is_none() && !http.listen.ip().to_canonical().is_loopback() {
+            let what = "other machines reach this address, so that clients must send a token; name a file with one";
+            return Err(in_key("http.token_file")(Failure::usage(what)));
+        }
         Ok::<_, Failure>((http.listen, token.map_err(in_key("http.token_file"))?))
     });
     let http = http.transpose()?;
@@ -325,6 +344,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         });
     }
     log(arguments.log);
+    let receivers = used.receivers;
     let has_agents =
         !receivers.is_empty() || !config.agent.is_empty() || config.broadcast.is_some();
     let agents = has_agents.then(|| {
@@ -336,6 +356,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             table: config.agents,
             agents: &config.agent,
             broadcast: config.broadcast.as_ref(),
+            has_broker: config.mqtt.is_some(),
             file,
             folder: &folder,
             state: &state,
@@ -344,7 +365,6 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         agents::open(&opening, receivers)
     });
     let agents = agents.transpose()?;
-    let calendar = roster.calendar();
     let mut opened = Vec::with_capacity(sources.len());
     for (opening, mapping, from, takes_retained, gateway) in sources {
         let first = opening
@@ -354,23 +374,25 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             let seals = count(first.mote().waiting() as u64, "seal");
             diagnostic(format_args!("{}: {seals} from an earlier session", opening.name));
         }
-        let (name, id, calendar) = (opening.name.clone(), opening.device, calendar.clone());
-        let again = Box::new(move || {
-            opening.open().map_err(|failure| Trouble {
-                name: failure.name().unwrap_or("Failed").to_owned(),
-                what: failure.to_string(),
-                is_passing: true,
-            })
-        });
-        let device = Device { id, gateway, first, again, calendar };
+        let schema = Schema::decode(&opening.schema)
+            .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
+        column_ids::record(&opening.state, &schema)
+            .map_err(|error| Failure::from(error).of(format_args!("device {}", opening.name)))?;
+        let (name, id) = (opening.name.clone(), opening.device);
+        let again = Box::new(move || opening.open().map_err(|failure| trouble(&failure)));
+        let device = Device { id, gateway, first, again };
         opened.push(moteseal_hub::Source { name, mapping, from, takes_retained, device });
     }
+    let publishing = broker
+        .as_ref()
+        .map(|broker| (broker.options.clone(), format!("{}/commands", broker.client)));
     let settings = Settings {
         sources: opened,
         broker,
         http,
         listen: config.listen,
         rosters: roster_watch.rosters(),
+        broadcasts: agents.as_ref().and_then(agents::Running::receives),
     };
     // Each sync of a journal keeps one thread waiting for the disk. The file system combines syncs that
     // are concurrent.
@@ -380,30 +402,26 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
-        if let (Some(agents), Some(publisher)) = (&agents, hub.publisher())
-            && let Some(commands) = &agents.commands
+        if let (Some(agents), Some((options, client))) = (&agents, publishing)
+            && let Some(commands) = agents.commands_for_broker()
         {
-            tokio::spawn(publish(Arc::clone(commands), publisher));
+            if options.version == Version::V3 {
+                warn!(
+                    "with MQTT 3.1.1, the broker does not know the end of a command; use version 5"
+                );
+            }
+            tokio::spawn(publish(commands, Publisher::new(&options, client)?));
         }
-        let (stopped, stops) = oneshot::channel();
         let stop = async {
             let signal = async { drop(stop_signal().await) };
             // The lines of the agents are recorded before the devices stop.
-            let ended = match agents {
+            match agents {
                 Some(agents) => agents.run(signal).await,
-                None => {
-                    signal.await;
-                    Ok(())
-                }
-            };
-            let _ = stopped.send(ended);
-        };
-        let running = async {
-            hub.run(stop).await?;
-            stops.await.unwrap_or(Ok(()))
+                None => signal.await,
+            }
         };
         tokio::select! {
-            ended = running => ended,
+            ended = hub.run(stop) => ended.map_err(Failure::from),
             () = roster_watch.run(|_| Ok(())) => {
                 Err(Failure::new(Exit::Internal, "the roster is no longer watched"))
             }

@@ -101,7 +101,7 @@ async fn observe(resource: &Resource, intake: &Arc<Intake>, received: &mut u64) 
             }
             (*received, is_answered) = (*received + 1, true);
             fresh = Duration::from_secs(response.max_age.unwrap_or(FRESH).max(1).into()) + LATE;
-            intake.take(None, &response.body, Done::ignored()).await;
+            intake.take(&response.body, Done::ignored()).await;
         }
         // The notification is late. Ask again, because the server may have restarted.
         if !is_answered {

@@ -64,7 +64,7 @@ pub(crate) async fn run(program: Program, intake: Arc<Intake>) {
     std::thread::spawn(move || supervise(&program, &name, &state, &send));
     while let Some(line) = lines.recv().await {
         match line {
-            Some(line) => intake.take(None, &line.text, line.done).await,
+            Some(line) => intake.take(&line.text, line.done).await,
             None => intake.too_long(Done::ignored()),
         }
     }

@@ -1,4 +1,4 @@
-//! Runs the device of one source, and starts it again after an error.
+//! Runs the device of one source, and starts it again after an error or under a later roster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use moteseal_core::signature::SecretKey;
 use moteseal_device::DurableMote;
 use moteseal_device::runner::{self, RunError, Source, system_clock};
 use moteseal_net::ParentAddress;
-use moteseal_verify::{Calendar, Roster};
+use moteseal_verify::Roster;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 use crate::intake::Intake;
 use crate::line::MAX_WAITING;
@@ -29,14 +29,39 @@ pub struct Trouble {
     pub name: String,
     /// What happened, and what to do.
     pub what: String,
-    /// Whether the error may go away by itself, for example when a disk has room again.
-    pub is_passing: bool,
+    /// What may help.
+    pub remedy: Remedy,
+}
+
+/// What may help against an error of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// The error may go away by itself, for example when a disk has room again.
+    Time,
+    /// A later version of the roster, a clock that is set, or another change outside of the hub.
+    /// Messages that can wait do so, because the cause may be gone before the broker drops them.
+    Change,
+    /// Work on the device's files, or a new device. Messages are refused.
+    Person,
+}
+
+impl Trouble {
+    /// Returns the trouble of an error.
+    #[must_use]
+    pub fn new(name: impl Into<String>, what: impl Into<String>, kind: ErrorKind) -> Self {
+        let (name, what) = (name.into(), what.into());
+        let remedy = match (&*name, kind) {
+            ("IndexExhausted" | "SealedElsewhere", _) => Remedy::Person,
+            (_, ErrorKind::Internal | ErrorKind::Unreachable) => Remedy::Time,
+            _ => Remedy::Change,
+        };
+        Self { name, what, remedy }
+    }
 }
 
 impl<E: NamedError> From<&E> for Trouble {
     fn from(error: &E) -> Self {
-        let is_passing = matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unreachable);
-        Self { name: error.name().to_owned(), what: error.to_string(), is_passing }
+        Self::new(error.name(), error.to_string(), error.kind())
     }
 }
 
@@ -53,8 +78,6 @@ pub struct Device {
     pub first: DurableMote<SecretKey>,
     /// Opens it again.
     pub again: Open,
-    /// The lengths of the group's epochs.
-    pub calendar: Calendar,
 }
 
 impl std::fmt::Debug for Device {
@@ -63,19 +86,21 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// Runs a device until `stop` changes. After an error that may pass, starts it again; after another
-/// one, refuses all its messages.
+/// Runs a device until `stop` changes. After an error, starts it again: after a while, and when there is
+/// a later version of the roster.
 pub(crate) async fn run(
     device: Device,
     intake: Arc<Intake>,
-    rosters: watch::Receiver<Arc<Roster>>,
-    stop: watch::Receiver<bool>,
+    mut rosters: watch::Receiver<Arc<Roster>>,
+    mut stop: watch::Receiver<bool>,
 ) {
-    let Device { id, gateway, first, mut again, calendar } = device;
+    let Device { id, gateway, first, mut again } = device;
     let mut wait = FIRST_WAIT;
     let mut opened = Some(first);
+    let mut logged = None;
     loop {
         let start = Instant::now();
+        rosters.mark_unchanged();
         let mote = match opened.take() {
             Some(mote) => Ok(mote),
             None => again(),
@@ -83,35 +108,42 @@ pub(crate) async fn run(
         let ended = match mote {
             Ok(mote) => {
                 let (rosters, stop) = (rosters.clone(), stop.clone());
-                once(mote, id, &gateway, calendar.clone(), &intake, rosters, stop).await
+                once(mote, id, &gateway, &intake, rosters, stop).await
             }
             Err(trouble) => Err(trouble),
         };
         let Err(trouble) = ended else { return intake.pause() };
-        if !trouble.is_passing {
-            intake.stop();
-            error!(
-                source = intake.name,
-                name = trouble.name,
-                "{}; the messages of this source are refused until the hub starts again",
-                trouble.what
-            );
-            return;
-        }
-        intake.pause();
         if start.elapsed() > LONGEST_WAIT {
-            wait = FIRST_WAIT;
+            (wait, logged) = (FIRST_WAIT, None);
         }
-        error!(
-            source = intake.name,
-            name = trouble.name,
-            again_in = ?wait,
-            "{}; the device starts again", trouble.what
-        );
-        let mut stopped = stop.clone();
+        let Trouble { name, what, remedy } = trouble;
+        let next = match remedy {
+            Remedy::Time => {
+                intake.pause();
+                "the device starts again"
+            }
+            Remedy::Change => {
+                intake.pause();
+                wait = LONGEST_WAIT;
+                "its messages wait; the device starts again after a while, or under a later roster"
+            }
+            Remedy::Person => {
+                intake.stop();
+                wait = LONGEST_WAIT;
+                "its messages are refused until the hub starts again, or until there is a later roster"
+            }
+        };
+        // An error that lasts is logged once.
+        if remedy == Remedy::Time || logged.as_ref() != Some(&what) {
+            error!(source = intake.name, name, again_in = ?wait, "{what}; {next}");
+        } else {
+            debug!(source = intake.name, name, again_in = ?wait, "{what}; {next}");
+        }
+        logged = Some(what);
         tokio::select! {
-            () = sleep(wait) => {}
-            _ = stopped.wait_for(|stop| *stop) => return,
+            () = sleep(wait), if remedy != Remedy::Person => {}
+            Ok(()) = rosters.changed() => {}
+            _ = stop.wait_for(|stop| *stop) => return,
         }
         wait = (wait * 2).min(LONGEST_WAIT);
     }
@@ -122,7 +154,6 @@ async fn once(
     mut mote: DurableMote<SecretKey>,
     id: DeviceId,
     gateway: &ParentAddress,
-    calendar: Calendar,
     intake: &Intake,
     rosters: watch::Receiver<Arc<Roster>>,
     mut stop: watch::Receiver<bool>,
@@ -133,6 +164,7 @@ async fn once(
         mote.load(&newest).map_err(|error| Trouble::from(&error))?;
     }
     let mut link = gateway.open(id.0).map_err(|error| Trouble::from(&error))?;
+    let calendar = newest.calendar().clone();
     let settings = runner::Settings { rosters: Some(rosters), ..runner::Settings::new(calendar) };
     let (send, records) = mpsc::channel(2 * MAX_WAITING);
     intake.run(send);
@@ -151,8 +183,25 @@ async fn once(
             Ok(())
         }
         Err(RunError::Link(error)) if !error.is_refusal() => {
-            Err(Trouble { is_passing: true, ..Trouble::from(&error) })
+            Err(Trouble { remedy: Remedy::Time, ..Trouble::from(&error) })
         }
         Err(error) => Err(Trouble::from(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_refused_only_for_causes_that_stay() {
+        let remedy = |name: &str, kind| Trouble::new(name, "", kind).remedy;
+        assert_eq!(remedy("DiskFull", ErrorKind::Internal), Remedy::Time);
+        for name in ["EpochOutOfRange", "KeyMissing", "NotLater", "StateLocked", "OtherSchema"] {
+            assert_eq!(remedy(name, ErrorKind::Usage), Remedy::Change, "{name}");
+        }
+        for name in ["IndexExhausted", "SealedElsewhere"] {
+            assert_eq!(remedy(name, ErrorKind::Usage), Remedy::Person, "{name}");
+        }
     }
 }

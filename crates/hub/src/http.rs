@@ -1,4 +1,7 @@
 //! Messages by HTTP POST. The response 204 is sent after the reading is durable.
+//!
+//! Requests of web pages are refused: a page of any site could otherwise make the browser of a person
+//! in this network send readings. Browsers state the page's site in the header `Origin`.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use moteseal_service::{ConnectionLimits, ListenError, Listener};
@@ -81,6 +84,9 @@ async fn respond(
     routes: &HashMap<String, Arc<Intake>>,
     token: Option<&Zeroizing<String>>,
 ) -> Response<Full<Bytes>> {
+    if request.headers().contains_key(ORIGIN) {
+        return text(StatusCode::FORBIDDEN, "web pages cannot send readings\n");
+    }
     if let Some(token) = token {
         let sent = request.headers().get(AUTHORIZATION).and_then(|sent| sent.to_str().ok());
         let sent = sent.and_then(|sent| sent.strip_prefix("Bearer ")).unwrap_or_default();
@@ -104,7 +110,7 @@ async fn respond(
         );
     };
     let (done, outcome) = Done::new();
-    intake.take(None, &body.to_bytes(), done).await;
+    intake.take(&body.to_bytes(), done).await;
     match outcome.await {
         Ok(Outcome::Durable | Outcome::Ignored) => {
             let mut response = Response::new(Full::default());
@@ -112,6 +118,10 @@ async fn respond(
             response
         }
         Ok(Outcome::Refused(why)) => text(StatusCode::UNPROCESSABLE_ENTITY, format!("{why}\n")),
+        Ok(Outcome::Stopped) => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the device cannot continue; the log of the hub says why\n",
+        ),
         Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not recorded; send it again later\n"),
     }
 }

@@ -1,18 +1,21 @@
 //! Runs all sources of a hub and their devices.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::select_all;
 use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_net::LinkError;
 use moteseal_net::link::{State, until_up};
-use moteseal_net::mqtt::{self, Publisher, Subscriber};
+use moteseal_net::mqtt::{self as net_mqtt, Room, Subscriber};
 use moteseal_service::metrics::{Table, UPKEEP};
 use moteseal_service::{ListenError, Monitor, Monitored};
 use moteseal_verify::Roster;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
@@ -23,8 +26,11 @@ use crate::http::Http;
 use crate::intake::{Intake, LAST, READINGS, REFUSED};
 use crate::line::Line;
 use crate::mapping::Mapping;
-use crate::mqtt::Routes;
+use crate::mqtt;
 use crate::udp;
+
+/// How long changes of connections are collected before they are logged.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// Where the messages of a source come from.
 #[derive(Debug)]
@@ -33,8 +39,13 @@ pub enum From {
     Mqtt(Vec<String>),
     /// Notifications of a CoAP server.
     Coap(Resource),
-    /// Datagrams to this address.
-    Udp(SocketAddr),
+    /// Datagrams to an address.
+    Udp {
+        /// The address.
+        address: SocketAddr,
+        /// The senders whose datagrams are accepted; empty for all.
+        senders: Vec<IpAddr>,
+    },
     /// POST to this path of the HTTP listener.
     Http(String),
     /// Lines of a program's output.
@@ -62,8 +73,9 @@ pub struct Source {
 #[derive(Debug)]
 pub struct Broker {
     /// The address, and how to log in.
-    pub options: mqtt::Options,
-    /// The client id, which must be unique at the broker. The broker keeps messages for it.
+    pub options: net_mqtt::Options,
+    /// The start of the client ids, which must be unique at the broker: each source is a client with
+    /// the id `CLIENT-NAME`, for which the broker keeps messages.
     pub client: String,
 }
 
@@ -79,6 +91,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// The newest version of the roster.
     pub rosters: watch::Receiver<Arc<Roster>>,
+    /// Whether broadcasts are received, if they should be.
+    pub broadcasts: Option<watch::Receiver<bool>>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -134,8 +148,9 @@ moteseal_api::named_error!(HubError);
 /// The metrics of a hub, and whether it is ready.
 struct Status {
     table: Arc<Table>,
-    /// The states of the broker's connection and of the pages.
-    broker: Option<watch::Receiver<State>>,
+    /// The states of the connections to the broker.
+    broker: Vec<watch::Receiver<State>>,
+    broadcasts: Option<watch::Receiver<bool>>,
 }
 
 impl Monitored for Status {
@@ -144,8 +159,11 @@ impl Monitored for Status {
     }
 
     fn trouble(&self) -> Option<&'static str> {
-        let is_down = |state: &watch::Receiver<State>| *state.borrow() != State::Up;
-        self.broker.as_ref().is_some_and(is_down).then_some("the broker cannot be reached")
+        if self.broker.iter().any(|state| *state.borrow() != State::Up) {
+            return Some("the broker cannot be reached");
+        }
+        let is_deaf = self.broadcasts.as_ref().is_some_and(|receives| !*receives.borrow());
+        is_deaf.then_some("broadcasts are not received")
     }
 }
 
@@ -158,8 +176,7 @@ pub struct Hub {
     /// Whether all devices have stopped, and all readings that have arrived are durable.
     recorded: watch::Sender<bool>,
     stop: watch::Sender<bool>,
-    broker: Option<watch::Receiver<State>>,
-    publisher: Option<Publisher>,
+    broker: Vec<watch::Receiver<State>>,
     pages: Option<SocketAddr>,
     http: Option<SocketAddr>,
 }
@@ -176,7 +193,7 @@ impl Hub {
     /// # Errors
     /// [`HubError`].
     pub async fn start(settings: Settings) -> Result<Self, HubError> {
-        let Settings { sources, broker, http, listen, rosters } = settings;
+        let Settings { sources, broker, http, listen, rosters, broadcasts } = settings;
         let table = Arc::new(Table::new());
         table.describe_counter(READINGS, "Readings that are durable.");
         table.describe_counter(REFUSED, "Messages that did not become readings, by reason.");
@@ -186,7 +203,7 @@ impl Hub {
         let recorded = watch::Sender::new(false);
         let (mut tasks, mut devices, mut messages) =
             (JoinSet::new(), JoinSet::new(), JoinSet::new());
-        let (mut routes, mut intakes) = (Routes::default(), Vec::new());
+        let (mut states, room) = (Vec::new(), Room::new(mqtt::ROOM));
         let mut http = match http {
             Some((address, token)) => Some(Http::bind(address, token).await?),
             None => None,
@@ -200,15 +217,26 @@ impl Hub {
             let intake = Arc::new(Intake::new(name, mapping, takes_retained, Arc::clone(&table)));
             match from {
                 From::Mqtt(filters) => {
-                    filters.iter().for_each(|filter| routes.add(filter, &intake));
+                    if let Some(Broker { options, client }) = &broker {
+                        let client = format!("{client}-{}", intake.name);
+                        let (intake, room) = (Arc::clone(&intake), room.clone());
+                        let subscriber = Subscriber::new(options, client, filters.clone(), room)?;
+                        states.push(subscriber.state());
+                        let (mut stopped, mut ended) = (stopped.clone(), recorded.subscribe());
+                        messages.spawn(async move {
+                            let stop = async { _ = stopped.wait_for(|stop| *stop).await };
+                            let recorded = async { _ = ended.wait_for(|ended| *ended).await };
+                            mqtt::run(subscriber, filters, intake, stop, recorded).await;
+                        });
+                    }
                 }
                 From::Coap(resource) => {
                     tasks.spawn(coap::run(resource, Arc::clone(&intake)));
                 }
-                From::Udp(address) => {
+                From::Udp { address, senders } => {
                     let socket = udp::bind(address).await;
                     let socket = socket.map_err(|error| HubError::Udp { address, error })?;
-                    tasks.spawn(udp::run(socket, Arc::clone(&intake)));
+                    tasks.spawn(udp::run(socket, senders, Arc::clone(&intake)));
                 }
                 From::Http(path) => {
                     http.iter_mut().for_each(|http| http.add(path.clone(), &intake));
@@ -220,58 +248,32 @@ impl Hub {
                     let intake = Arc::clone(&intake);
                     tasks.spawn(async move {
                         while let Some(Line { text, done }) = lines.recv().await {
-                            intake.take(None, &text, done).await;
+                            intake.hold(&text, done).await;
                         }
                     });
                 }
             }
-            intakes.push(Arc::clone(&intake));
             devices.spawn(host::run(device, intake, rosters.clone(), stopped.clone()));
         }
-        let mut publisher = None;
-        let broker = match broker {
-            Some(Broker { options, client }) => {
-                // A message that arrives before its device has started would not be recorded.
-                for intake in &intakes {
-                    intake.started().await;
-                }
-                let subscriber = Subscriber::new(&options, client, routes.filters())?;
-                let state = subscriber.state();
-                publisher = Some(subscriber.publisher());
-                let (mut stopped, mut ended) = (stopped, recorded.subscribe());
-                messages.spawn(async move {
-                    let stop = async { _ = stopped.wait_for(|stop| *stop).await };
-                    let recorded = async { _ = ended.wait_for(|ended| *ended).await };
-                    routes.run(subscriber, stop, recorded).await;
-                });
-                tasks.spawn(log_state(state.clone()));
-                Some(state)
-            }
-            None => None,
-        };
+        tasks.spawn(log_states(states.clone()));
         let (pages, address) =
             (monitor.as_ref().map(Monitor::address), http.as_ref().map(Http::address));
         if let Some(http) = http {
             tasks.spawn(http.run());
         }
         if let Some(monitor) = monitor {
-            let status = Status { table: Arc::clone(&table), broker: broker.clone() };
+            let (table, broker) = (Arc::clone(&table), states.clone());
+            let status = Status { table, broker, broadcasts };
             tasks.spawn(monitor.serve(Arc::new(status)));
         }
         tasks.spawn(async move {
             loop {
-                tokio::time::sleep(UPKEEP).await;
+                sleep(UPKEEP).await;
                 table.upkeep();
             }
         });
-        let http = address;
-        Ok(Self { tasks, devices, messages, recorded, stop, broker, publisher, pages, http })
-    }
-
-    /// Returns a publisher at the broker of the sensors, if there is a broker.
-    #[must_use]
-    pub fn publisher(&self) -> Option<Publisher> {
-        self.publisher.clone()
+        let (http, broker) = (address, states);
+        Ok(Self { tasks, devices, messages, recorded, stop, broker, pages, http })
     }
 
     /// Returns the address of `/metrics`, `/healthz` and `/readyz`.
@@ -291,12 +293,19 @@ impl Hub {
     /// # Errors
     /// [`HubError::Broker`] if the broker refuses the hub.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), HubError> {
+        let mut connections = JoinSet::new();
+        for state in self.broker.drain(..) {
+            connections.spawn(until_up(state));
+        }
         let refused = async {
-            let Some(state) = self.broker.clone() else { return std::future::pending().await };
-            match until_up(state).await {
-                Err(error) if error.is_refusal() => error,
-                _ => std::future::pending().await,
+            while let Some(up) = connections.join_next().await {
+                if let Ok(Err(error)) = up
+                    && error.is_refusal()
+                {
+                    return error;
+                }
             }
+            std::future::pending().await
         };
         let refusal = tokio::select! {
             () = stop => None,
@@ -311,15 +320,37 @@ impl Hub {
     }
 }
 
-/// Logs when the broker's connection is established or lost.
-async fn log_state(mut state: watch::Receiver<State>) {
-    while state.changed().await.is_ok() {
-        match &*state.borrow_and_update() {
-            State::Up => info!("the broker is connected"),
-            State::Down { cause, again_in } => {
-                warn!(cause = %cause.named(), ?again_in, "the broker is not connected; messages wait there");
-            }
-            State::Connecting => {}
+/// Logs when the connections to the broker are established or lost. Changes within a moment are one
+/// line.
+async fn log_states(mut states: Vec<watch::Receiver<State>>) {
+    if states.is_empty() {
+        return;
+    }
+    let mut were_up = false;
+    loop {
+        let changes = states.iter_mut().map(|state| Box::pin(state.changed()));
+        let (changed, ..) = select_all(changes).await;
+        if changed.is_err() {
+            return;
         }
+        sleep(MOMENT).await;
+        let (mut down, mut connecting, mut why) = (0, false, None);
+        for state in &mut states {
+            match &*state.borrow_and_update() {
+                State::Up => {}
+                State::Connecting => connecting = true,
+                State::Down { cause, .. } => {
+                    down += 1;
+                    why = Some(cause.clone());
+                }
+            }
+        }
+        if let Some(cause) = why {
+            let cause = cause.named();
+            warn!(%cause, sources = down, "the broker is not connected; messages wait there");
+        } else if !were_up && !connecting {
+            info!(sources = states.len(), "the broker is connected");
+        }
+        were_up = down == 0 && !connecting;
     }
 }

@@ -1,7 +1,8 @@
 //! Takes the messages of one source: makes rows of them, counts them, and passes the rows on to the
 //! runner of the source's device.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Label};
@@ -9,10 +10,11 @@ use moteseal_device::runner::{LiveReading, Recorded, Reply, system_clock};
 use moteseal_service::LogLimit;
 use moteseal_service::log_limit::{cut, log_suppressed};
 use moteseal_service::metrics::{Table, gauge_value};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio::sync::watch;
 use tracing::warn;
 
-use crate::line::{Done, MAX_LINE, MAX_WAITING, Outcome};
+use crate::line::{Done, MAX_LINE, Outcome};
 use crate::mapping::{Input, Mapping};
 
 /// The maximum number of lines about refused messages of one source per [`INTERVAL`].
@@ -28,24 +30,51 @@ pub(crate) const LAST: &str = "moteseal_hub_last_reading_seconds";
 const RETAINED: &str = "Retained";
 /// The reason for messages that are longer than [`MAX_LINE`].
 const TOO_LONG: &str = "TooLong";
-/// The reason for messages of a device that was stopped for good.
+/// The reason for messages of a device that cannot continue.
 const STOPPED: &str = "Stopped";
-/// The reason for messages that the source could not repeat while the device was busy.
+/// The reason for messages that were lost while the device was about to start again.
+const PAUSED: &str = "Paused";
+/// The reason for messages that were lost because too many waited.
 const BUSY: &str = "Busy";
+/// The reason for datagrams of a sender that the source does not accept.
+const OTHER_SENDER: &str = "OtherSender";
 /// The reason for messages that the filter of the source excludes, or that have no value.
 const IGNORED: &str = "Ignored";
 
 /// Where the rows of a source go.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Target {
+    /// The device has not started.
+    Starting,
     /// The device runs.
     Running(mpsc::Sender<LiveReading>),
-    /// The device is about to start again. Sources that can repeat their messages keep them.
+    /// The device is about to start again. Sources that can keep their messages do so.
     Pausing,
-    /// The device cannot continue. Its messages are refused, so that they do not delay the messages
-    /// of other devices.
+    /// The device cannot continue. Its messages are refused.
     Stopped,
 }
+
+/// A message of a source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived<'a> {
+    /// The topic, for a message of a broker.
+    pub(crate) topic: Option<&'a str>,
+    /// The message.
+    pub(crate) payload: &'a [u8],
+    /// When it arrived, in milliseconds since 1970.
+    pub(crate) at_ms: u64,
+}
+
+impl<'a> Arrived<'a> {
+    /// A message without a topic that has arrived now.
+    pub(crate) fn now(payload: &'a [u8]) -> Self {
+        Self { topic: None, payload, at_ms: system_clock() }
+    }
+}
+
+/// Room for one reading at the device of a source, or that the device cannot continue.
+#[derive(Debug)]
+pub(crate) struct Place(Option<OwnedPermit<LiveReading>>);
 
 /// Where the messages of one source arrive.
 #[derive(Debug)]
@@ -54,9 +83,7 @@ pub(crate) struct Intake {
     mapping: Mapping,
     /// Whether messages count that the broker had retained.
     takes_retained: bool,
-    target: Mutex<Target>,
-    /// Whether the device has run, or could not.
-    started: watch::Sender<bool>,
+    target: watch::Sender<Target>,
     table: Arc<Table>,
     readings: Counter,
     last: Gauge,
@@ -76,55 +103,66 @@ impl Intake {
             last: table.gauge_with(LAST, labels()),
             mapping,
             takes_retained,
-            target: Mutex::new(Target::Pausing),
-            started: watch::Sender::new(false),
+            target: watch::Sender::new(Target::Starting),
             table,
             log: LogLimit::new(LINES, INTERVAL),
             name,
         }
     }
 
-    fn set(&self, target: Target) {
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
-        self.started.send_replace(true);
-    }
-
-    /// Waits until the device has started, or could not.
-    pub(crate) async fn started(&self) {
-        // The sender is in this value, so that it is not dropped meanwhile.
-        let _ = self.started.subscribe().wait_for(|started| *started).await;
-    }
-
     /// Passes rows to this channel from now on.
     pub(crate) fn run(&self, readings: mpsc::Sender<LiveReading>) {
-        self.set(Target::Running(readings));
+        self.target.send_replace(Target::Running(readings));
     }
 
     /// Accepts no messages until the device runs again.
     pub(crate) fn pause(&self) {
-        self.set(Target::Pausing);
+        self.target.send_replace(Target::Pausing);
     }
 
-    /// Refuses all messages from now on.
+    /// Refuses all messages until the device runs again.
     pub(crate) fn stop(&self) {
-        self.set(Target::Stopped);
+        self.target.send_replace(Target::Stopped);
+    }
+
+    fn count(&self, reason: &'static str, messages: u64) {
+        let labels = vec![Label::new("source", self.name.clone()), Label::new("reason", reason)];
+        self.table.counter_with(REFUSED, labels).increment(messages);
+    }
+
+    /// Counts messages, and logs why they are no readings.
+    fn note(&self, reason: &'static str, messages: u64, why: &str) {
+        self.count(reason, messages);
+        for (reason, lines) in self.log.suppressed() {
+            let reason = reason.unwrap_or_default();
+            warn!(source = self.name, reason, lines, "further refused messages");
+        }
+        if self.log.allows(reason) {
+            warn!(source = self.name, reason, messages, "refused a message: {}", cut(why));
+        }
     }
 
     fn refuse(&self, reason: &'static str, why: impl Into<String>, done: Done) {
-        let labels = vec![Label::new("source", self.name.clone()), Label::new("reason", reason)];
-        self.table.counter_with(REFUSED, labels).increment(1);
         let why = why.into();
-        if !matches!(reason, IGNORED | RETAINED) {
-            for (reason, lines) in self.log.suppressed() {
-                let reason = reason.unwrap_or_default();
-                warn!(source = self.name, reason, lines, "further refused messages");
-            }
-            if self.log.allows(reason) {
-                warn!(source = self.name, reason, "refused a message: {}", cut(&why));
-            }
+        self.note(reason, 1, &why);
+        done.tell(Outcome::Refused(why));
+    }
+
+    fn ignore(&self, reason: &'static str, done: Done) {
+        self.count(reason, 1);
+        done.tell(Outcome::Ignored);
+    }
+
+    /// Counts messages that were lost because too many waited.
+    pub(crate) fn lost(&self, messages: u64) {
+        if messages > 0 {
+            self.note(BUSY, messages, "too many messages of the source wait");
         }
-        let is_ignored = matches!(reason, IGNORED | RETAINED);
-        done.tell(if is_ignored { Outcome::Ignored } else { Outcome::Refused(why) });
+    }
+
+    /// Counts a datagram of a sender that the source does not accept.
+    pub(crate) fn of_other_sender(&self, sender: IpAddr) {
+        self.note(OTHER_SENDER, 1, &format!("{sender} is not in the list `senders`"));
     }
 
     /// Refuses a message that the broker had retained from before the subscription, unless the
@@ -133,7 +171,7 @@ impl Intake {
         if self.takes_retained {
             return Some(done);
         }
-        self.refuse(RETAINED, "the broker had retained the message", done);
+        self.ignore(RETAINED, done);
         None
     }
 
@@ -142,46 +180,69 @@ impl Intake {
         self.refuse(TOO_LONG, format!("the message is longer than {MAX_LINE} bytes"), done);
     }
 
-    /// Makes a row of a message. Returns the channel and the reading; or `None` if the message was
-    /// refused, or must be repeated.
-    fn row(
-        self: &Arc<Self>,
-        topic: Option<&str>,
-        payload: &[u8],
-        done: Done,
-    ) -> Option<(mpsc::Sender<LiveReading>, LiveReading)> {
-        if payload.len() > MAX_LINE {
-            self.too_long(done);
-            return None;
-        }
-        let target = match &*self.target.lock().unwrap_or_else(PoisonError::into_inner) {
-            Target::Running(readings) => Ok(readings.clone()),
-            Target::Pausing => Err(None),
-            Target::Stopped => Err(Some("the device is stopped; the log of the hub says why")),
-        };
-        let readings = match target {
-            Ok(readings) => readings,
-            // `done` is dropped: the message is not recorded.
-            Err(None) => return None,
-            Err(Some(why)) => {
-                self.refuse(STOPPED, why, done);
-                return None;
+    /// Waits until the device can take a reading, or cannot continue. The future may be dropped.
+    pub(crate) async fn place(&self) -> Place {
+        let mut targets = self.target.subscribe();
+        loop {
+            let target = targets.borrow_and_update().clone();
+            match target {
+                Target::Stopped => return Place(None),
+                Target::Running(readings) => {
+                    if let Ok(permit) = readings.reserve_owned().await {
+                        return Place(Some(permit));
+                    }
+                    // The device has ended. The next state follows.
+                }
+                Target::Starting | Target::Pausing => {}
             }
+            // The sender is in this value, so that it is not dropped meanwhile.
+            let _ = targets.changed().await;
+        }
+    }
+
+    /// Makes a row of a message and passes it to the device.
+    pub(crate) fn pass(self: &Arc<Self>, place: Place, message: Arrived<'_>, done: Done) {
+        let Arrived { topic, payload, at_ms } = message;
+        if payload.len() > MAX_LINE {
+            return self.too_long(done);
+        }
+        let Some(permit) = place.0 else {
+            let why = "the device cannot continue; the log of the hub says why";
+            self.note(STOPPED, 1, why);
+            return done.tell(Outcome::Stopped);
         };
-        match self.mapping.row(&Input { topic, payload, received_ms: system_clock() }) {
+        match self.mapping.row(&Input { topic, payload, received_ms: at_ms }) {
             Ok(Some(row)) => {
                 let of = Arc::clone(self);
                 let reply = Reply::new(move |recorded| of.recorded(recorded, done));
-                Some((readings, LiveReading { record: row.record, reply: Some(reply) }))
+                permit.send(LiveReading { record: row.record, reply: Some(reply) });
             }
-            Ok(None) => {
-                self.refuse(IGNORED, "the message has no value for this source", done);
-                None
-            }
-            Err(error) => {
-                self.refuse(error.name(), error.to_string(), done);
-                None
-            }
+            Ok(None) => self.ignore(IGNORED, done),
+            Err(error) => self.refuse(error.name(), error.to_string(), done),
+        }
+    }
+
+    /// Takes a message of a source that can keep it. Waits until the device can take it.
+    pub(crate) async fn hold(self: &Arc<Self>, payload: &[u8], done: Done) {
+        let message = Arrived::now(payload);
+        self.pass(self.place().await, message, done);
+    }
+
+    /// Takes a message of a source that cannot keep it. Waits while too many rows of the source wait.
+    /// If the device is about to start again, counts the message and drops its end.
+    pub(crate) async fn take(self: &Arc<Self>, payload: &[u8], done: Done) {
+        let message = Arrived::now(payload);
+        let mut targets = self.target.subscribe();
+        let started = targets.wait_for(|target| !matches!(target, Target::Starting)).await;
+        let target = started.map(|target| target.clone());
+        let place = match target {
+            Ok(Target::Running(readings)) => readings.reserve_owned().await.ok(),
+            Ok(Target::Stopped) => return self.pass(Place(None), message, done),
+            _ => None,
+        };
+        match place {
+            Some(permit) => self.pass(Place(Some(permit)), message, done),
+            None => self.note(PAUSED, 1, "the device is about to start again"),
         }
     }
 
@@ -195,23 +256,6 @@ impl Intake {
             Recorded::Refused(reason) => {
                 self.refuse(reason, "the row does not fit a frame to the gateway", done);
             }
-        }
-    }
-
-    /// Takes a message. Waits while too many rows of the source wait.
-    pub(crate) async fn take(self: &Arc<Self>, topic: Option<&str>, payload: &[u8], done: Done) {
-        if let Some((readings, reading)) = self.row(topic, payload, done) {
-            // If the device stops, the reading is dropped and therefore not acknowledged.
-            let _ = readings.send(reading).await;
-        }
-    }
-
-    /// Takes a message of a source that neither waits nor repeats it. If too many rows wait, drops and
-    /// counts the message: such messages leave room for others.
-    pub(crate) fn offer(self: &Arc<Self>, topic: Option<&str>, payload: &[u8], done: Done) {
-        let Some((readings, reading)) = self.row(topic, payload, done) else { return };
-        if readings.capacity() <= MAX_WAITING || readings.try_send(reading).is_err() {
-            self.refuse(BUSY, "too many rows of the source wait", Done::ignored());
         }
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod agents;
 mod coap;
+pub mod column_ids;
 mod command;
 mod host;
 mod http;
@@ -24,6 +25,6 @@ mod udp;
 
 pub use coap::Resource;
 pub use command::Program;
-pub use host::{Device, Open, Trouble};
+pub use host::{Device, Open, Remedy, Trouble};
 pub use hub::{Broker, From, Hub, HubError, Settings, Source};
 pub use mapping::Mapping;

@@ -26,6 +26,9 @@ pub enum Outcome {
     Ignored,
     /// The message is no reading of this device. The text says which value is wrong and why.
     Refused(String),
+    /// The device cannot continue. It may continue under a later version of the roster, or after the
+    /// hub was started again.
+    Stopped,
 }
 
 /// Receives the outcome of a message, once. If it is dropped without an outcome, the message is not

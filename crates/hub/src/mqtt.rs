@@ -1,111 +1,169 @@
 //! Messages of a broker.
 //!
-//! A message with QoS 1 is acknowledged to the broker after all sources that it belongs to have
-//! recorded or refused it.
+//! Each source is a client of its own at the broker: messages of a source whose device cannot record
+//! them wait at the broker without delaying those of other sources. A message with QoS 1 is
+//! acknowledged after its source has recorded or refused it. Messages that a device did not record
+//! before it ended are passed to it again when it has started again.
 
-use std::collections::HashMap;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
-use moteseal_net::mqtt::{Message, Received, Subscriber, matches};
+use moteseal_device::runner::system_clock;
+use moteseal_net::mqtt::{Message, Subscriber, matches};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::{MissedTickBehavior, interval};
 
-use crate::intake::Intake;
-use crate::line::Done;
+use crate::intake::{Arrived, Intake, Place};
+use crate::line::{Done, Outcome};
 
-/// The sources of messages, by topic.
-#[derive(Debug, Default)]
-pub(crate) struct Routes {
-    /// Sources whose filter is a topic.
-    exact: HashMap<String, Vec<Arc<Intake>>>,
-    /// Sources whose filter has wildcards.
-    wild: Vec<(String, Arc<Intake>)>,
+/// The memory for the messages of all sources that wait, in bytes.
+pub(crate) const ROOM: u32 = 32 << 20;
+/// The maximum number of messages of a source that are not recorded. At the limit, further messages
+/// wait in the subscriber and at the broker.
+const MOST: usize = 64;
+/// The interval at which lost messages are counted.
+const COUNT: Duration = Duration::from_secs(5);
+
+/// A message of a source.
+struct Waiting {
+    message: Message,
+    /// When it arrived, in milliseconds since 1970.
+    at_ms: u64,
+    state: State,
 }
 
-impl Routes {
-    pub(crate) fn add(&mut self, filter: &str, intake: &Arc<Intake>) {
-        if filter.contains(['+', '#']) {
-            self.wild.push((filter.to_owned(), Arc::clone(intake)));
-        } else {
-            self.exact.entry(filter.to_owned()).or_default().push(Arc::clone(intake));
-        }
-    }
+enum State {
+    /// It must be passed to the device.
+    New,
+    /// It was passed to the device.
+    Passed(oneshot::Receiver<Outcome>),
+    /// It is recorded or refused.
+    Done,
+}
 
-    /// Returns the filters to subscribe to, each once.
-    pub(crate) fn filters(&self) -> Vec<String> {
-        let mut filters: Vec<String> =
-            self.exact.keys().chain(self.wild.iter().map(|(filter, _)| filter)).cloned().collect();
-        filters.sort_unstable();
-        filters.dedup();
-        filters
-    }
+/// The messages of one source that are not recorded, oldest first.
+struct Messages {
+    intake: Arc<Intake>,
+    /// The topics of the source.
+    filters: Vec<String>,
+    waiting: VecDeque<Waiting>,
+}
 
-    /// Returns the sources of a topic, each once.
-    fn of(&self, topic: &str) -> Vec<Arc<Intake>> {
-        let mut found: Vec<Arc<Intake>> = self.exact.get(topic).cloned().unwrap_or_default();
-        for (filter, intake) in &self.wild {
-            if matches(filter, topic) && !found.iter().any(|other| Arc::ptr_eq(other, intake)) {
-                found.push(Arc::clone(intake));
+/// Passes the messages of a subscriber to its source until `stop` completes. `recorded` then completes
+/// when the readings that have arrived are durable.
+pub(crate) async fn run(
+    mut subscriber: Subscriber,
+    filters: Vec<String>,
+    intake: Arc<Intake>,
+    stop: impl Future<Output = ()>,
+    recorded: impl Future<Output = ()>,
+) {
+    let mut stop = pin!(stop);
+    let mut messages = Messages { intake: Arc::clone(&intake), filters, waiting: VecDeque::new() };
+    let (mut count, mut dropped) = (interval(COUNT), 0);
+    count.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        messages.acknowledge();
+        let has_new = messages.new_one().is_some();
+        let has_room = messages.waiting.len() < MOST;
+        tokio::select! {
+            () = &mut stop => break,
+            () = messages.change() => {}
+            place = intake.place(), if has_new => messages.pass(place),
+            message = subscriber.next(), if has_room => match message {
+                Some(message) => messages.take(message),
+                None => return,
+            },
+            _ = count.tick() => {
+                let newest = subscriber.dropped();
+                intake.lost(newest - dropped);
+                dropped = newest;
             }
         }
-        found
     }
+    recorded.await;
+    messages.acknowledge();
+    // The broker keeps the other messages.
+    drop(messages);
+    subscriber.finish().await;
+}
 
-    /// Passes the messages of a broker to their sources until `stop` completes. `recorded` then
-    /// completes when the readings that have arrived are durable.
-    pub(crate) async fn run(
-        &self,
-        mut subscriber: Subscriber,
-        stop: impl Future<Output = ()>,
-        recorded: impl Future<Output = ()>,
-    ) {
-        let mut stop = pin!(stop);
-        loop {
-            tokio::select! {
-                () = &mut stop => break,
-                message = subscriber.next() => match message {
-                    Some(message) => self.pass(message).await,
-                    None => return,
-                },
-            }
-        }
-        recorded.await;
-        subscriber.finish().await;
-    }
-
-    /// Passes a message to its sources. Waits for a source that is behind if the broker repeats the
-    /// message: all later messages must wait for its acknowledgement anyway.
-    async fn pass(&self, message: Message) {
-        let Message { topic, payload, is_retained, received } = message;
-        let sources = self.of(&topic);
+impl Messages {
+    fn take(&mut self, message: Message) {
         // A session that the broker kept may still have subscriptions of an earlier configuration.
-        if sources.is_empty() {
-            return received.acknowledge();
+        if !self.filters.iter().any(|filter| matches(filter, &message.topic)) {
+            return message.received.acknowledge();
         }
-        let is_lost = !received.is_repeated();
-        let all = Arc::new(AllOf(Mutex::new((sources.len(), Some(received)))));
-        for source in sources {
-            let all = Arc::clone(&all);
-            let done = Done::calling(move |_| all.one_is_done());
-            let done = if is_retained { source.retained(done) } else { Some(done) };
-            match done {
-                Some(done) if is_lost => source.offer(Some(&topic), &payload, done),
-                Some(done) => source.take(Some(&topic), &payload, done).await,
-                None => {}
+        let (done, outcome) = Done::new();
+        let state = if message.is_too_long {
+            self.intake.too_long(done);
+            State::Passed(outcome)
+        } else if message.is_retained && self.intake.retained(done).is_none() {
+            State::Passed(outcome)
+        } else {
+            State::New
+        };
+        self.waiting.push_back(Waiting { message, at_ms: system_clock(), state });
+    }
+
+    /// Returns the oldest message that must be passed to the device.
+    fn new_one(&mut self) -> Option<&mut Waiting> {
+        self.waiting.iter_mut().find(|waiting| matches!(waiting.state, State::New))
+    }
+
+    fn pass(&mut self, place: Place) {
+        let intake = Arc::clone(&self.intake);
+        let Some(Waiting { message, at_ms, state }) = self.new_one() else { return };
+        let (done, outcome) = Done::new();
+        let (topic, payload) = (Some(&*message.topic), &*message.payload);
+        intake.pass(place, Arrived { topic, payload, at_ms: *at_ms }, done);
+        *state = State::Passed(outcome);
+    }
+
+    /// Waits until the outcome of a message that was passed is known, or the device has ended without
+    /// recording it. The future may be dropped.
+    async fn change(&mut self) {
+        poll_fn(|context| {
+            let mut is_changed = false;
+            for Waiting { state, .. } in &mut self.waiting {
+                if let State::Passed(outcome) = state
+                    && let Poll::Ready(outcome) = Pin::new(outcome).poll(context)
+                {
+                    *state = if outcome.is_ok() { State::Done } else { State::New };
+                    is_changed = true;
+                }
+            }
+            if is_changed { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Acknowledges the messages whose outcome is known, in any order: the subscriber sends the
+    /// acknowledgements in the order of the messages. Messages that a device has dropped are new
+    /// again, all of them before one is passed to the device, so that they keep their order.
+    fn acknowledge(&mut self) {
+        for Waiting { state, .. } in &mut self.waiting {
+            if let State::Passed(outcome) = state {
+                match outcome.try_recv() {
+                    Ok(_) => *state = State::Done,
+                    Err(TryRecvError::Closed) => *state = State::New,
+                    Err(TryRecvError::Empty) => {}
+                }
+            }
+        }
+        let is_done = |waiting: &mut Waiting| matches!(waiting.state, State::Done);
+        while let Some(place) = self.waiting.iter_mut().position(is_done) {
+            if let Some(waiting) = self.waiting.remove(place) {
+                waiting.message.received.acknowledge();
             }
         }
     }
 }
 
-/// Acknowledges a message when all its sources are done. If one of them drops its end, the message
-/// is not acknowledged.
-struct AllOf(Mutex<(usize, Option<Received>)>);
-
-impl AllOf {
-    fn one_is_done(&self) {
-        let (left, received) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *left -= 1;
-        if *left == 0 {
-            received.take().into_iter().for_each(Received::acknowledge);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

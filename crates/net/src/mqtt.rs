@@ -16,6 +16,7 @@
 pub(crate) mod broadcast;
 mod connection;
 mod driver;
+mod publisher;
 mod resumption;
 mod subscriber;
 
@@ -33,7 +34,8 @@ use connection::{Connection, Sender, Session};
 use driver::{ChildInbox, Driver, ParentInbox};
 
 pub use crate::credentials::{Identity, Login, Password};
-pub use subscriber::{Message, Publisher, Received, Subscriber, is_filter, matches};
+pub use publisher::{Due, Publisher};
+pub use subscriber::{Message, Received, Room, Subscriber, is_filter, is_topic, matches};
 
 /// The options for connecting to a broker, and the group whose frames the link carries.
 #[derive(Clone, Debug)]

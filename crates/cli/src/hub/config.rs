@@ -1,7 +1,7 @@
 //! The contents of `hub.toml` (docs/hub.md).
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -121,6 +121,9 @@ pub(crate) struct Source {
     format: Option<u16>,
     /// An address for datagrams.
     udp: Option<SocketAddr>,
+    /// The senders whose datagrams are accepted; all if empty.
+    #[serde(default)]
+    senders: Vec<IpAddr>,
     /// A path of the HTTP listener.
     http: Option<String>,
     /// The name of an installed agent.
@@ -146,6 +149,15 @@ pub(crate) struct Source {
     round: bool,
     /// The offset from UTC of times that state none.
     utc_offset: Option<String>,
+}
+
+/// What the sources of a configuration use.
+#[derive(Debug, Default)]
+pub(crate) struct Used {
+    /// The receivers of the lines of agents, by the name of the agent.
+    pub(crate) receivers: BTreeMap<String, Vec<Lines>>,
+    /// The paths of the HTTP listener.
+    paths: BTreeSet<String>,
 }
 
 /// A text, or several.
@@ -212,8 +224,8 @@ impl Source {
         }
     }
 
-    /// Returns where the messages come from. Adds the receivers of the lines of agents to `receivers`,
-    /// by the name of the agent.
+    /// Returns where the messages come from. Adds the receivers of the lines of agents to `used`, by the
+    /// name of the agent, and checks that no other source has the same path of the HTTP listener.
     ///
     /// # Errors
     /// The key that is wrong, and a failure.
@@ -221,7 +233,7 @@ impl Source {
         &self,
         hub: &Hub,
         folder: &Path,
-        receivers: &mut BTreeMap<String, Vec<Lines>>,
+        used: &mut Used,
     ) -> Result<From, (&'static str, Failure)> {
         let wrong = |key, what: &str| Err((key, Failure::usage(what)));
         let given = [
@@ -243,9 +255,12 @@ impl Source {
         if self.every.is_some() && self.command.is_none() {
             return wrong("every", "only a command runs at intervals; leave it out");
         }
+        if !self.senders.is_empty() && self.udp.is_none() {
+            return wrong("senders", "only datagrams have a list of senders; leave it out");
+        }
         if let Some(agent) = &self.agent {
             let (lines, received) = mpsc::channel(MAX_WAITING);
-            receivers.entry(agent.clone()).or_default().push(lines);
+            used.receivers.entry(agent.clone()).or_default().push(lines);
             return Ok(From::Agent(received));
         }
         if let Some(topics) = &self.mqtt {
@@ -278,7 +293,8 @@ impl Source {
             return Ok(From::Coap(Resource { address, format: self.format }));
         }
         if let Some(address) = self.udp {
-            return Ok(From::Udp(address));
+            let senders = self.senders.iter().map(IpAddr::to_canonical).collect();
+            return Ok(From::Udp { address, senders });
         }
         if let Some(path) = &self.http {
             if hub.http.is_none() {
@@ -289,6 +305,9 @@ impl Source {
             }
             if !path.starts_with('/') || path.contains(['?', '#']) {
                 return wrong("http", "write a path such as \"/kitchen\"");
+            }
+            if !used.paths.insert(path.clone()) {
+                return wrong("http", "another source has this path; each source has its own");
             }
             return Ok(From::Http(path.clone()));
         }

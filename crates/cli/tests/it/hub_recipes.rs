@@ -202,13 +202,11 @@ fn documented_messages_of_each_system_become_verified_rows_with_units_nulls_and_
                     })
                 })
             };
-            assert_eq!(
-                found.iter().filter(is_same).count().min(1),
-                1,
-                "{device}: no {row} in {found:?}"
-            );
+            // The programs may have run more than once.
+            let count = found.iter().filter(is_same).count();
+            let is_right = count == 1 || count > 1 && matches!(&**device, "meter" | "boiler");
+            assert!(is_right, "{device}: {count} times {row} in {found:?}");
         }
-        // The programs may have run more than once.
         if device != "meter" && device != "boiler" {
             assert_eq!(found.len(), expected.len(), "{device}: {found:?}");
         }

@@ -49,6 +49,7 @@ mod hostile_files;
 mod http_grades;
 mod hub;
 mod hub_agents;
+mod hub_faults;
 mod hub_home;
 mod hub_recipes;
 mod import_order;

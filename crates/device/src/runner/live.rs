@@ -29,7 +29,8 @@ impl Reply {
         Self(Box::new(call))
     }
 
-    fn send(self, recorded: Recorded) {
+    /// Tells what became of the reading.
+    pub fn send(self, recorded: Recorded) {
         (self.0)(recorded);
     }
 }

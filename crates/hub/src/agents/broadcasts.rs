@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use moteseal_broadcast::{Kind, Outline, Window};
 use moteseal_device::broadcast::WatchEvent;
-use moteseal_net::mqtt::Publisher;
+use moteseal_net::LinkError;
+use moteseal_net::mqtt::{Due, Publisher};
 use moteseal_service::LogLimit;
 use moteseal_service::log_limit::cut;
 use serde::Deserialize;
@@ -111,6 +112,9 @@ impl Broadcasts {
             Added::Full if self.log.allows("Full") => {
                 warn!(label = %cut(label), "too many commands wait; a command was dropped");
             }
+            Added::Displaced if self.log.allows("Displaced") => {
+                warn!("too many commands wait; one for an agent that does not exist was dropped");
+            }
             _ => {}
         }
         Ok(())
@@ -120,21 +124,37 @@ impl Broadcasts {
 /// How often the commands are looked up for those whose time has begun.
 const BEGUN: Duration = Duration::from_secs(1);
 
-/// Publishes the commands for actuators at the broker, until the broker's connection is closed. A
-/// command may be published twice if the hub is killed.
+/// Publishes the commands for actuators at the broker. A command counts as delivered when the broker
+/// has acknowledged it, and the broker gets its end. A command may be published twice if the hub is
+/// killed or the connection breaks. Ends when the publisher has ended.
 pub async fn publish(commands: Arc<Commands>, mut publisher: Publisher) {
+    let log = LogLimit::new(LINES, Duration::from_secs(60));
     loop {
-        let due = commands.due(|destination| matches!(destination, Destination::Mqtt(_)));
-        let Some(command) = due else {
+        let next = commands.due(|destination| matches!(destination, Destination::Mqtt(_)));
+        let Some(command) = next else {
             let _ = timeout(BEGUN, commands.changed()).await;
             continue;
         };
         let Destination::Mqtt(topic) = &command.destination else { continue };
-        let is_due = || commands.is_due(&command);
-        match publisher.publish(topic, command.content.clone().into(), is_due).await {
+        let due = || match command.not_after {
+            _ if !commands.is_due(&command) => Due::Over,
+            None => Due::Always,
+            Some(end) => {
+                let left = end.saturating_sub(commands.now());
+                Due::Seconds(u32::try_from(left).unwrap_or(u32::MAX))
+            }
+        };
+        match publisher.publish(topic, command.content.clone().into(), due).await {
+            // Its time has ended, or a later command has taken its place.
             Ok(false) => continue,
             Ok(true) => {}
-            Err(_) => return,
+            Err(LinkError::Closed) => return,
+            // The broker does not accept it, and would not accept it again.
+            Err(error) => {
+                if log.allows("Refused") {
+                    warn!(%error, topic, "the broker refuses a command; it is dropped");
+                }
+            }
         }
         let (delivered, recorded) = (Arc::clone(&commands), command.clone());
         let recorded = tokio::task::spawn_blocking(move || delivered.delivered(&recorded)).await;

@@ -6,6 +6,7 @@
 //! restart, and also if the clock was set back. Of the commands of one topic, only the newest waits.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,10 @@ use tokio::sync::Notify;
 
 /// The maximum number of commands that wait.
 const MAX_PENDING: usize = 256;
+/// The maximum number of commands that wait for one destination.
+const MAX_FOR_ONE: usize = 32;
+/// While commands with an end wait, the time is stored this often, in seconds.
+const STORE: u64 = 60;
 /// The maximum number of topics of which the newest command is remembered.
 const MAX_TOPICS: usize = 1024;
 /// The maximum length of the file, in bytes.
@@ -98,8 +103,10 @@ pub enum Added {
     Repeated,
     /// It has expired.
     Expired,
-    /// Too many commands wait.
+    /// Too many commands wait, for this destination or together.
     Full,
+    /// It waits for its destination. A command for a destination that does not exist was dropped.
+    Displaced,
 }
 
 /// The content of the file.
@@ -109,19 +116,40 @@ struct State {
     /// The latest time that was used, in Unix seconds.
     latest: u64,
     pending: Vec<Command>,
-    /// The newest command that was delivered, by key and topic: the numbers of the chain and of the
-    /// message.
-    delivered: BTreeMap<String, (u64, u32)>,
+    /// The newest command that was delivered, by key and topic.
+    delivered: BTreeMap<String, Delivered>,
 }
 
+/// A command that was delivered.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Delivered {
+    chain: u64,
+    message: u32,
+    /// The place in the order of deliveries.
+    order: u64,
+}
+
+/// The clock of the machine, in Unix seconds.
+type Clock = fn() -> u64;
+/// Decides whether a destination exists.
+type Exists = Box<dyn Fn(&Destination) -> bool + Send + Sync>;
+
 /// The commands that wait for their destinations. They are in one file, which is replaced as a whole.
-#[derive(Debug)]
 pub struct Commands {
     path: PathBuf,
     state: Mutex<State>,
+    machine: Clock,
+    exists: Exists,
     /// The latest time of the file, and when it was read: time never goes back.
     clock: (u64, Instant),
     changed: Notify,
+}
+
+impl fmt::Debug for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Commands").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 fn machine_time() -> u64 {
@@ -135,6 +163,10 @@ impl Commands {
     /// # Errors
     /// The errors of the operating system; `InvalidData` if the file is damaged.
     pub fn open(path: &Path, accepts_earlier_time: bool) -> io::Result<Self> {
+        Self::open_at(path, accepts_earlier_time, machine_time)
+    }
+
+    fn open_at(path: &Path, accepts_earlier_time: bool, machine: Clock) -> io::Result<Self> {
         let mut state = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => State::default(),
             Ok(found) if found.len() > MAX_FILE => return Err(io::ErrorKind::InvalidData.into()),
@@ -143,10 +175,28 @@ impl Commands {
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?,
         };
         if accepts_earlier_time {
-            state.latest = state.latest.min(machine_time());
+            state.latest = state.latest.min(machine());
         }
         let clock = (state.latest, Instant::now());
-        Ok(Self { path: path.to_owned(), state: Mutex::new(state), clock, changed: Notify::new() })
+        Ok(Self {
+            path: path.to_owned(),
+            state: Mutex::new(state),
+            machine,
+            exists: Box::new(|_| true),
+            clock,
+            changed: Notify::new(),
+        })
+    }
+
+    /// Sets how to decide whether a destination exists. If too many commands wait, those for other
+    /// destinations are dropped first.
+    #[must_use]
+    pub fn for_existing(
+        mut self,
+        exists: impl Fn(&Destination) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.exists = Box::new(exists);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -157,7 +207,7 @@ impl Commands {
     #[must_use]
     pub fn now(&self) -> u64 {
         let (latest, read) = self.clock;
-        machine_time().max(latest.saturating_add(read.elapsed().as_secs()))
+        (self.machine)().max(latest.saturating_add(read.elapsed().as_secs()))
     }
 
     fn save(&self, state: &mut State) -> io::Result<()> {
@@ -178,7 +228,8 @@ impl Commands {
         let mut state = self.lock();
         let topic = format!("{}/{}", command.key, command.topic);
         let number = (command.chain, command.message);
-        let is_known = state.delivered.get(&topic).is_some_and(|newest| *newest >= number)
+        let newest = state.delivered.get(&topic).map(|newest| (newest.chain, newest.message));
+        let is_known = newest.is_some_and(|newest| newest >= number)
             || state.pending.iter().any(|waiting| waiting.is_same(&command));
         if is_known {
             return Ok(Added::Repeated);
@@ -189,9 +240,23 @@ impl Commands {
                 && waiting.chain < command.chain;
             !is_superseded && waiting.not_after.is_none_or(|end| end > now)
         });
-        if state.pending.len() >= MAX_PENDING {
+        let is_same = |waiting: &&Command| waiting.destination == command.destination;
+        let mut added = Added::Waiting;
+        if state.pending.iter().filter(is_same).count() >= MAX_FOR_ONE {
+            added = Added::Full;
+        } else if state.pending.len() >= MAX_PENDING {
+            let is_vain = |waiting: &Command| !(self.exists)(&waiting.destination);
+            added = match state.pending.iter().position(is_vain) {
+                Some(place) => {
+                    state.pending.remove(place);
+                    Added::Displaced
+                }
+                None => Added::Full,
+            };
+        }
+        if added == Added::Full {
             state.pending = before;
-            return Ok(Added::Full);
+            return Ok(added);
         }
         state.pending.push(command);
         if let Err(error) = self.save(&mut state) {
@@ -200,7 +265,30 @@ impl Commands {
         }
         drop(state);
         self.changed.notify_waiters();
-        Ok(Added::Waiting)
+        Ok(added)
+    }
+
+    /// Removes the commands whose time has ended, and stores the time now and then while commands
+    /// with an end wait: if the clock is set back before the next start, an end that has passed still
+    /// counts. Call this about once a second, and with `is_end` when the hub stops.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub fn tidy(&self, is_end: bool) -> io::Result<()> {
+        let now = self.now();
+        let mut state = self.lock();
+        let before = state.pending.len();
+        let has_end = |command: &Command| command.not_after.is_some();
+        if !state.pending.iter().any(has_end) {
+            return Ok(());
+        }
+        state.pending.retain(|command| command.not_after.is_none_or(|end| end > now));
+        let is_due = is_end || now >= state.latest.saturating_add(STORE);
+        if state.pending.len() < before || is_due {
+            // If this fails, the commands are in the file only, and are not delivered by this process.
+            self.save(&mut state)?;
+        }
+        Ok(())
     }
 
     /// Returns the first command for a destination that applies now.
@@ -232,10 +320,19 @@ impl Commands {
         let mut state = self.lock();
         state.pending.retain(|waiting| !waiting.is_same(command));
         let topic = format!("{}/{}", command.key, command.topic);
-        let newest = state.delivered.entry(topic).or_default();
-        *newest = (*newest).max((command.chain, command.message));
+        let order = |delivered: &Delivered| delivered.order;
+        let next = state.delivered.values().map(order).max().map_or(0, |last| last + 1);
+        let (chain, message) = state
+            .delivered
+            .get(&topic)
+            .map_or((0, 0), |newest| (newest.chain, newest.message))
+            .max((command.chain, command.message));
+        state.delivered.insert(topic, Delivered { chain, message, order: next });
         if state.delivered.len() > MAX_TOPICS {
-            state.delivered.pop_first();
+            let oldest = state.delivered.iter().min_by_key(|(_, delivered)| delivered.order);
+            if let Some(oldest) = oldest.map(|(topic, _)| topic.clone()) {
+                state.delivered.remove(&oldest);
+            }
         }
         self.save(&mut state)
     }
@@ -256,6 +353,8 @@ pub fn agent_of(topic: &str) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn command(chain: u64, topic: &str, not_after: Option<u64>) -> Command {
         Command {
@@ -328,13 +427,77 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_commands_is_bounded() {
+    fn commands_for_one_destination_do_not_displace_those_for_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_lamp = |to: &Destination| matches!(to, Destination::Agent(name) if name == "lamp");
+        let commands = Commands::open(&folder.path().join("commands"), false).unwrap();
+        let commands = commands.for_existing(is_lamp);
+        let of = |agent: &str, topic: usize| Command {
+            destination: Destination::Agent(agent.to_owned()),
+            ..command(1, &format!("agent/{agent}/{topic}"), None)
+        };
+        for topic in 0..MAX_FOR_ONE {
+            assert_eq!(commands.add(of("lamp", topic)).unwrap(), Added::Waiting);
+        }
+        assert_eq!(commands.add(of("lamp", MAX_FOR_ONE)).unwrap(), Added::Full);
+        commands.delivered(&of("lamp", 0)).unwrap();
+        // Commands for agents that do not exist take the rest of the room.
+        for number in 1..=MAX_PENDING {
+            commands.lock().pending.push(of(&format!("other{number}"), 0));
+        }
+        commands.lock().pending.truncate(MAX_PENDING);
+        assert_eq!(commands.add(of("lamp", MAX_FOR_ONE)).unwrap(), Added::Displaced);
+        assert_eq!(commands.lock().pending.len(), MAX_PENDING);
+        let is_there = |agent: &str| {
+            let is_meant = |to: &Destination| *to == Destination::Agent(agent.to_owned());
+            commands.due(is_meant).is_some()
+        };
+        assert!(is_there("lamp") && is_there("other2") && !is_there("other1"));
+    }
+
+    static NOW: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn a_command_that_expired_while_the_hub_ran_stays_expired_after_the_clock_was_set_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("commands");
+        let open = || Commands::open_at(&path, false, || NOW.load(Ordering::SeqCst)).unwrap();
+        let at = |now| NOW.store(now, Ordering::SeqCst);
+        at(1000);
+        let commands = open();
+        commands.add(command(1, "a", Some(1060))).unwrap();
+        commands.add(command(2, "b", Some(5000))).unwrap();
+        at(2000);
+        commands.tidy(false).unwrap();
+        drop(commands);
+        at(1030);
+        let commands = open();
+        assert_eq!(due(&commands), Some(2), "the first one expired");
+        // The time is stored at the end, too.
+        at(4990);
+        commands.tidy(false).unwrap();
+        at(5040);
+        commands.lock().pending[0].not_after = Some(5045);
+        commands.tidy(true).unwrap();
+        drop(commands);
+        at(1030);
+        assert!(open().now() >= 5040);
+    }
+
+    #[test]
+    fn the_oldest_deliveries_are_forgotten_first() {
         let folder = tempfile::tempdir().unwrap();
         let commands = Commands::open(&folder.path().join("commands"), false).unwrap();
-        for topic in 0..MAX_PENDING {
-            commands.lock().pending.push(command(1, &topic.to_string(), None));
+        for order in 0..MAX_TOPICS as u64 {
+            let topic = format!("11/z{order}");
+            let delivered = Delivered { chain: 1, message: 0, order };
+            commands.lock().delivered.insert(topic, delivered);
         }
-        assert_eq!(commands.add(command(1, "one more", None)).unwrap(), Added::Full);
+        // By its text, the new topic is the first of all.
+        commands.delivered(&command(1, "a", None)).unwrap();
+        assert_eq!(commands.add(command(1, "a", None)).unwrap(), Added::Repeated);
+        assert_eq!(commands.add(command(1, "z1", None)).unwrap(), Added::Repeated);
+        assert_eq!(commands.add(command(1, "z0", None)).unwrap(), Added::Waiting);
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub(super) struct Counts {
     pub(super) cut: AtomicU64,
     /// Lines that no source of the configuration receives.
     pub(super) unused: AtomicU64,
+    /// Lines that were not recorded when the hub stopped waiting for their devices.
+    pub(super) lost: AtomicU64,
 }
 
 /// The state of the output of one process.
@@ -221,7 +223,7 @@ impl Forwarder {
                 match outcome.blocking_recv() {
                     Ok(Outcome::Durable) => is_recorded = true,
                     Ok(Outcome::Ignored) => {}
-                    Ok(Outcome::Refused(_)) => is_refused = true,
+                    Ok(Outcome::Refused(_) | Outcome::Stopped) => is_refused = true,
                     Err(_) => lost.push(position),
                 }
             }

@@ -35,8 +35,12 @@ mod start;
 
 /// A new version that exits this often before it delivers a line did not come up.
 const TRIALS: u32 = 3;
-/// How long to wait for the rest of an agent's output if nothing arrives.
+/// How long to wait for the rest of an agent's output if nothing arrives, and for its devices while the
+/// hub stops.
 const SILENCE: Duration = Duration::from_secs(5);
+/// How long to wait until the devices of an agent record a line, before it is started again. A device
+/// that failed starts again within this time.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// The interval at which a status is written although nothing but the counts has changed.
 const STATUS: Duration = Duration::from_secs(10);
 
@@ -116,6 +120,7 @@ impl Agents {
             let (inbox, log, shared) =
                 (self.inbox.clone(), Arc::clone(&log), Arc::clone(&self.shared));
             let names = blocking(move || {
+                shared.tidy(false);
                 inbox::process(&inbox, &shared.store, &log);
                 let names = shared.store.names().unwrap_or_default();
                 let is_installed = |name: &String| {
@@ -142,10 +147,21 @@ impl Agents {
         }
         stopping.send_replace(true);
         while tasks.join_next().await.is_some() {}
+        let shared = Arc::clone(&self.shared);
+        let _ = blocking(move || shared.tidy(true)).await;
     }
 }
 
 impl Shared {
+    /// Removes commands that have expired.
+    fn tidy(&self, is_end: bool) {
+        if let Some(commands) = &self.commands
+            && let Err(error) = commands.tidy(is_end)
+        {
+            warn!(%error, "the commands that wait cannot be stored");
+        }
+    }
+
     fn statuses(&self) -> MutexGuard<'_, BTreeMap<String, Status>> {
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,7 +295,7 @@ impl Supervisor {
         self.status.lines = count(&counts.accepted);
         self.status.lines_too_long = count(&counts.too_long);
         self.status.lines_refused =
-            [&counts.refused, &counts.too_long, &counts.cut, &counts.unused]
+            [&counts.refused, &counts.too_long, &counts.cut, &counts.unused, &counts.lost]
                 .map(count)
                 .iter()
                 .sum();
@@ -350,7 +366,7 @@ impl Supervisor {
                     return Ok(End::Stop);
                 }
                 exit = &mut process.exit => {
-                    drain(&process).await;
+                    self.drain(&process).await;
                     self.note_errors(&output);
                     let is_trial = is_trial && !output.is_alive.load(Ordering::Acquire);
                     return self.exited(exit.ok(), active, is_trial, trials).await;
@@ -407,9 +423,37 @@ impl Supervisor {
             process.kill();
             let _ = timeout(patience, &mut process.exit).await;
         }
-        drain(process).await;
+        self.drain(process).await;
         self.note_errors(&process.output);
         self.status.process = None;
+    }
+
+    /// Waits until every line of a process that has exited is recorded. Gives up if the output stays
+    /// open although nothing arrives, because a process that is not confined may have kept it, or if
+    /// the devices record no line.
+    async fn drain(&self, process: &Process) {
+        let output = &process.output;
+        let (mut before, mut since) = ((0, 0), Instant::now());
+        while !output.is_drained.load(Ordering::Acquire) {
+            let _ = timeout(Duration::from_millis(20), output.changed.notified()).await;
+            let waiting = output.waiting.load(Ordering::Acquire);
+            let now = (output.parts.load(Ordering::Relaxed), waiting);
+            let patience = if waiting == 0 || *self.stop.borrow() { SILENCE } else { PATIENCE };
+            if now != before {
+                (before, since) = (now, Instant::now());
+            } else if since.elapsed() >= patience {
+                output.is_abandoned.store(true, Ordering::Release);
+                if waiting > 0 {
+                    self.counts.lost.fetch_add(waiting, Ordering::Relaxed);
+                    warn!(
+                        agent = self.name(),
+                        lines = waiting,
+                        "lines of an agent are lost, because their device does not record them"
+                    );
+                }
+                return;
+            }
+        }
     }
 
     /// Notes an exit. Goes back to the version before if the new one does not come up.
@@ -521,21 +565,5 @@ async fn commands_changed(commands: Option<&Commands>) {
     match commands {
         Some(commands) => commands.changed().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Waits until every line of a process that has exited is recorded. Gives up if the output stays open
-/// although nothing arrives: a process that is not confined may have kept it.
-async fn drain(process: &Process) {
-    let output = &process.output;
-    let (mut parts, mut since) = (0, Instant::now());
-    while !output.is_drained.load(Ordering::Acquire) {
-        let _ = timeout(Duration::from_millis(20), output.changed.notified()).await;
-        let now = output.parts.load(Ordering::Relaxed);
-        if now != parts || output.waiting.load(Ordering::Acquire) > 0 {
-            (parts, since) = (now, Instant::now());
-        } else if since.elapsed() >= SILENCE {
-            return;
-        }
     }
 }

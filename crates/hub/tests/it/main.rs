@@ -8,5 +8,6 @@ mod agent_life;
 #[cfg(target_os = "linux")]
 mod agent_limits;
 mod agent_packages;
+mod agent_stop;
 mod agent_store;
 mod agents;

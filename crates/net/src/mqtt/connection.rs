@@ -25,6 +25,11 @@ const QUEUE: usize = 256;
 const IN_FLIGHT: u16 = 100;
 /// The maximum size of a packet in bytes: a frame with its topic and headers.
 const MAX_PACKET: u32 = (MAX_FRAME + 1024) as u32;
+/// The maximum size of a packet from a broker of MQTT 3.1.1 for a session
+/// [`Acknowledged`](Session::Acknowledged), in bytes. Such a broker does not know [`MAX_PACKET`], so
+/// that any client that may publish can send a longer packet. Up to this size, the packet is only
+/// reported. A longer one ends the session.
+const LONG_PACKET: usize = 1 << 20;
 /// How long the broker keeps the parent's session while the parent is not connected (MQTT 5). With
 /// MQTT 3.1.1, the broker's own setting determines this time.
 const SESSION: Duration = Duration::from_secs(24 * 3600);
@@ -32,7 +37,10 @@ const SESSION: Duration = Duration::from_secs(24 * 3600);
 /// An event of a connection.
 pub(super) enum Happened {
     /// The broker has accepted the connection. The link must now subscribe.
-    Connected,
+    Connected {
+        /// Whether the broker has kept the session.
+        is_resumed: bool,
+    },
     /// The broker has accepted the subscriptions.
     Subscribed,
     /// The broker has rejected the subscriptions.
@@ -43,9 +51,9 @@ pub(super) enum Happened {
         payload: Bytes,
         /// Whether the broker had retained the message from before the subscription.
         is_retained: bool,
-        /// The acknowledgement that the caller must send, if the session is
-        /// [`Acknowledged`](Session::Acknowledged) and the message has QoS 1.
-        ack: Option<Ack>,
+        /// The packet to acknowledge, if the session is [`Acknowledged`](Session::Acknowledged) and
+        /// the message has QoS 1.
+        packet: Option<Packet>,
     },
     /// An event that a link does not need to handle.
     Other,
@@ -63,6 +71,17 @@ pub(super) enum Session {
     Acknowledged,
 }
 
+/// A packet with a message that the caller must acknowledge.
+#[derive(Debug)]
+pub(super) struct Packet {
+    /// Its acknowledgement (PUBACK).
+    pub(super) ack: Ack,
+    /// The packet identifier. It belongs to this message until the message is acknowledged.
+    pub(super) id: u16,
+    /// Whether the broker may have sent the packet before (DUP).
+    pub(super) is_repeated: bool,
+}
+
 /// A message that awaits its acknowledgement (PUBACK).
 #[derive(Debug)]
 pub(super) enum Ack {
@@ -70,10 +89,47 @@ pub(super) enum Ack {
     V5(v5::ManualAck),
 }
 
+/// A message that was published and that the broker has not acknowledged.
+#[derive(Debug)]
+pub(super) enum Published {
+    V3(v4::PublishNotice),
+    V5(v5::PublishNotice),
+}
+
+/// What became of a published message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The broker has it.
+    Taken,
+    /// The broker refuses it. The text is the reason.
+    Refused(String),
+    /// The connection ended before the broker has acknowledged it.
+    Lost,
+}
+
+impl Published {
+    /// Waits until the broker has acknowledged the message, or until the connection has ended.
+    pub(super) async fn fate(self) -> Fate {
+        match self {
+            Self::V3(notice) => match notice.wait_async().await {
+                Ok(_) => Fate::Taken,
+                Err(_) => Fate::Lost,
+            },
+            Self::V5(notice) => match notice.wait_completion_async().await {
+                Ok(()) => Fate::Taken,
+                Err(v5::PublishNoticeError::V5PubAck(reason)) => {
+                    Fate::Refused(format!("{reason:?}"))
+                }
+                Err(_) => Fate::Lost,
+            },
+        }
+    }
+}
+
 /// The maximum number of messages that a broker sends to a client of a session
 /// [`Acknowledged`](Session::Acknowledged) before the first of them is acknowledged (MQTT 5). A
 /// broker of MQTT 3.1.1 has its own limit.
-pub(super) const MAX_UNACKNOWLEDGED: u16 = 64;
+pub(super) const MAX_UNACKNOWLEDGED: u16 = 32;
 
 /// The delivery guarantee of a published message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +180,33 @@ impl Sender {
             }
         };
         if closed { Err(LinkError::Closed) } else { Ok(()) }
+    }
+
+    /// Publishes a message with QoS 1 that the broker does not retain. With MQTT 5, the broker
+    /// discards the message after `expiry` seconds if it has not passed it on. Waits for room in the
+    /// queue, but not for the broker.
+    pub(super) async fn publish_expiring(
+        &self,
+        topic: &str,
+        payload: Bytes,
+        expiry: Option<u32>,
+    ) -> Result<Published, LinkError> {
+        match self {
+            Self::V3(client) => {
+                let options = v4::PublishOptions::new(v4::QoS::AtLeastOnce);
+                let published = client.publish_tracked(topic, payload, options).await;
+                published.map(Published::V3).map_err(|_| LinkError::Closed)
+            }
+            Self::V5(client) => {
+                let properties = v5::PublishProperties {
+                    message_expiry_interval: expiry,
+                    ..v5::PublishProperties::default()
+                };
+                let options = v5::PublishOptions::new(v5::QoS::AtLeastOnce).properties(properties);
+                let published = client.publish_tracked(topic, payload, options).await;
+                published.map(Published::V5).map_err(|_| LinkError::Closed)
+            }
+        }
     }
 
     /// Acknowledges a message that arrived over the present connection. Does not wait.
@@ -235,7 +318,12 @@ impl Connection {
                 set.set_keep_alive(keep_alive)
                     .set_inflight(IN_FLIGHT)
                     .set_clean_session(!is_persistent);
-                set.set_max_packet_size(MAX_PACKET as usize, MAX_PACKET as usize);
+                let longest = if is_manual { LONG_PACKET } else { MAX_PACKET as usize };
+                set.set_max_packet_size(longest, MAX_PACKET as usize);
+                if is_manual {
+                    // Each packet of a batch may be long.
+                    set.set_read_batch_size(4);
+                }
                 if is_manual {
                     set.set_ack_mode(v4::AckMode::Manual);
                 }
@@ -286,9 +374,9 @@ impl Connection {
         match &mut self.events {
             Events::V3(events) => match events.poll().await {
                 Ok(v4::Event::Incoming(packet)) => Ok(match packet {
-                    v4::Incoming::ConnAck(_) => {
+                    v4::Incoming::ConnAck(ack) => {
                         events.mqtt_options.set_clean_session(self.session == Session::Transient);
-                        Happened::Connected
+                        Happened::Connected { is_resumed: ack.session_present }
                     }
                     v4::Incoming::SubAck(ack) => {
                         let is_taken = |code: &v4::SubscribeReasonCode| {
@@ -307,9 +395,11 @@ impl Connection {
                             }
                             _ => None,
                         };
+                        let (id, is_repeated) = (publish.pkid, publish.dup);
+                        let packet = ack.map(|ack| Packet { ack, id, is_repeated });
                         let is_retained = publish.retain;
                         let (topic, payload) = (publish.topic, publish.payload);
-                        Happened::Message { topic, payload, is_retained, ack }
+                        Happened::Message { topic, payload, is_retained, packet }
                     }
                     _ => Happened::Other,
                 }),
@@ -351,11 +441,11 @@ impl Connection {
             },
             Events::V5(events) => match events.poll().await {
                 Ok(v5::Event::Incoming(packet)) => Ok(match packet {
-                    v5::Incoming::ConnAck(_) => {
+                    v5::Incoming::ConnAck(ack) => {
                         // The client keeps the session's state in memory from now on.
                         events.options.clear_session_store();
                         events.options.set_clean_start(self.session == Session::Transient);
-                        Happened::Connected
+                        Happened::Connected { is_resumed: ack.session_present }
                     }
                     v5::Incoming::SubAck(ack) => {
                         let is_taken = |code: &v5::SubscribeReasonCode| {
@@ -374,9 +464,11 @@ impl Connection {
                             }
                             _ => None,
                         };
+                        let (id, is_repeated) = (publish.pkid, publish.dup);
+                        let packet = ack.map(|ack| Packet { ack, id, is_repeated });
                         let is_retained = publish.retain;
                         let (topic, payload) = (publish.topic, publish.payload);
-                        Happened::Message { topic, payload, is_retained, ack }
+                        Happened::Message { topic, payload, is_retained, packet }
                     }
                     _ => Happened::Other,
                 }),
@@ -436,6 +528,15 @@ impl Connection {
         match &mut self.events {
             Events::V3(events) => events.clean(),
             Events::V5(events) => events.clean(),
+        }
+    }
+
+    /// Discards all messages that were published and not acknowledged. The connection must be
+    /// closed.
+    pub(super) fn forget(&mut self) {
+        match &mut self.events {
+            Events::V3(events) => events.reset_session_state(),
+            Events::V5(events) => events.reset_session_state(),
         }
     }
 

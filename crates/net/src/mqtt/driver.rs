@@ -85,7 +85,7 @@ async fn drive(
                 continue;
             }
             Ok(Happened::Other) => continue,
-            Ok(Happened::Connected) => {
+            Ok(Happened::Connected { .. }) => {
                 connected.send_replace(());
                 continue;
             }

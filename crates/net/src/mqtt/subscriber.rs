@@ -2,40 +2,81 @@
 //! the receiver has made it durable.
 //!
 //! The session is persistent. While the subscriber is not connected, or until it acknowledges a
-//! message, messages with QoS 1 wait at the broker, within the broker's limits. A message that was
-//! not acknowledged when the connection ended is delivered again, so a receiver may see a message
-//! twice. Messages with QoS 0 arrive at most once.
+//! message, messages with QoS 1 wait at the broker, within the broker's limits. The broker delivers
+//! a message that was not acknowledged when the connection ended again. The subscriber recognises
+//! such messages while it runs, and passes each on once. After a restart, a receiver may see a
+//! message twice. Messages with QoS 0 arrive at most once.
 //!
 //! Acknowledgements are sent in the order in which the messages arrived, as MQTT requires
-//! (MQTT 5, section 4.6). A message that is never acknowledged therefore delays the others.
+//! (MQTT 5, section 4.6). A message that is never acknowledged therefore delays the others of the
+//! same subscriber.
 //!
 //! A client of MQTT 5 states how many messages it takes before it acknowledges the first of them. Not
 //! every broker obeys, and MQTT 3.1.1 has no such limit. While the receiver is slow, the subscriber
 //! therefore stops reading, so that the broker keeps the messages.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 
-use super::connection::{Ack, Connection, Happened, MAX_UNACKNOWLEDGED, Sender, Session};
+use super::connection::{Ack, Connection, Happened, MAX_UNACKNOWLEDGED, Packet, Sender, Session};
 use super::{Backoff, Options, parse};
 use crate::client::spread;
-use crate::link::{LinkError, State};
+use crate::link::{LinkError, MAX_FRAME, State};
 
 /// The maximum number of messages that wait for the receiver. At the limit, messages with QoS 0 are
-/// dropped.
+/// dropped, and others stay at the broker.
 const WAITING: usize = 2 * MAX_UNACKNOWLEDGED as usize;
+/// The maximum number of messages of earlier connections that are recognised if the broker delivers
+/// them again.
+const EARLIER: usize = 256;
+/// What a message takes in addition to its topic and its payload, in bytes.
+const OVERHEAD: usize = 256;
 /// How long the end of a connection may take.
 const FINISH: Duration = Duration::from_secs(2);
 /// The maximum number of topic filters in one packet.
 const FILTERS: usize = 64;
+
+/// The memory for the messages that wait for their receivers. Several subscribers can share it.
+/// Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Room {
+    free: Arc<Semaphore>,
+    bytes: u32,
+}
+
+impl Room {
+    /// Creates room for this number of bytes.
+    #[must_use]
+    pub fn new(bytes: u32) -> Self {
+        let free = usize::try_from(bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Self { free: Arc::new(Semaphore::new(free)), bytes }
+    }
+
+    /// Returns what a message takes: at most everything.
+    fn share(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes).unwrap_or(u32::MAX).min(self.bytes)
+    }
+
+    /// Takes room, or returns `None` if there is not enough.
+    fn try_take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok()
+    }
+
+    /// Takes room. Waits until there is enough.
+    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await.ok()
+    }
+}
 
 /// Acknowledges a message. If it is dropped instead, the subscriber connects again, and the broker
 /// repeats the message.
@@ -46,16 +87,9 @@ impl Received {
     /// Acknowledges the message.
     pub fn acknowledge(self) {
         if let Some(send) = self.0 {
-            // The connection over which the message arrived may have ended.
+            // The subscriber may have ended.
             let _ = send.send(());
         }
-    }
-
-    /// Returns whether the broker repeats the message if it is not acknowledged. A message with
-    /// QoS 0 is not repeated.
-    #[must_use]
-    pub const fn is_repeated(&self) -> bool {
-        self.0.is_some()
     }
 }
 
@@ -64,13 +98,25 @@ impl Received {
 pub struct Message {
     /// The topic.
     pub topic: String,
-    /// The payload.
+    /// The payload; empty if it is too long.
     pub payload: Bytes,
+    /// Whether the payload is longer than [`MAX_FRAME`].
+    pub is_too_long: bool,
     /// Whether the broker had retained the message from before the subscription. Such a message is
     /// the last state of its topic, of an unknown age.
     pub is_retained: bool,
     /// The acknowledgement.
     pub received: Received,
+    /// The room that the message takes.
+    room: OwnedSemaphorePermit,
+}
+
+impl Message {
+    /// Returns the number of bytes of the room that the message takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.room.num_permits()
+    }
 }
 
 /// A client that subscribes to topics. It stops when it is dropped.
@@ -79,39 +125,9 @@ pub struct Subscriber {
     messages: mpsc::Receiver<Message>,
     state: watch::Receiver<State>,
     dropped: Arc<AtomicU64>,
-    sender: Sender,
     finishing: watch::Sender<bool>,
     greet: AbortHandle,
     drive: JoinHandle<()>,
-}
-
-/// Publishes messages over the connection of a [`Subscriber`].
-#[derive(Clone, Debug)]
-pub struct Publisher {
-    sender: Sender,
-    state: watch::Receiver<State>,
-}
-
-impl Publisher {
-    /// Publishes a message with QoS 1 that the broker does not retain. Waits until the connection is
-    /// up, and for room in its queue, but not for the broker. `is_due` decides, when the connection is
-    /// up, whether the message is still sent. Returns whether it was.
-    ///
-    /// # Errors
-    /// `Closed` if the subscriber has ended.
-    pub async fn publish(
-        &mut self,
-        topic: &str,
-        payload: Bytes,
-        is_due: impl FnOnce() -> bool,
-    ) -> Result<bool, LinkError> {
-        let up = self.state.wait_for(|state| *state == State::Up).await.map(drop);
-        up.map_err(|_| LinkError::Closed)?;
-        if !is_due() {
-            return Ok(false);
-        }
-        self.sender.publish(topic, false, payload).await.map(|()| true)
-    }
 }
 
 impl Drop for Subscriber {
@@ -123,7 +139,8 @@ impl Drop for Subscriber {
 
 impl Subscriber {
     /// Creates a subscriber with this client id, which must be unique at the broker. It connects
-    /// and reconnects automatically. The group of the options is not used.
+    /// and reconnects automatically. The group of the options is not used. Messages for which `room`
+    /// has no room are dropped if they have QoS 0; others stay at the broker.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -134,6 +151,7 @@ impl Subscriber {
         options: &Options,
         client: impl Into<String>,
         filters: Vec<String>,
+        room: Room,
     ) -> Result<Self, LinkError> {
         let url = parse(options)?;
         let (connection, sender) =
@@ -141,15 +159,13 @@ impl Subscriber {
         let (put, messages) = mpsc::channel(WAITING);
         let (tell, state) = watch::channel(State::Connecting);
         let connected = watch::Sender::new(());
-        let subscribes = !filters.is_empty();
         let dropped = Arc::new(AtomicU64::new(0));
         let greet = tokio::spawn(greet(sender.clone(), filters, connected.subscribe()));
-        let inbox = Inbox { put, dropped: Arc::clone(&dropped), subscribes };
+        let inbox = Inbox { put, room, dropped: Arc::clone(&dropped) };
         let (finishing, finishes) = watch::channel(false);
-        let run =
-            drive(connection, sender.clone(), options.backoff, inbox, tell, connected, finishes);
+        let run = drive(connection, sender, options.backoff, inbox, tell, connected, finishes);
         let (greet, drive) = (greet.abort_handle(), tokio::spawn(run));
-        Ok(Self { messages, state, dropped, sender, finishing, greet, drive })
+        Ok(Self { messages, state, dropped, finishing, greet, drive })
     }
 
     /// Waits for the next message. Returns `None` if the subscriber has ended, which happens only
@@ -168,23 +184,24 @@ impl Subscriber {
         let _ = timeout(FINISH, &mut self.drive).await;
     }
 
-    /// Returns a publisher that uses the same connection.
-    #[must_use]
-    pub fn publisher(&self) -> Publisher {
-        Publisher { sender: self.sender.clone(), state: self.state() }
-    }
-
     /// Returns the state of the connection, as a channel that reports changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Returns the number of messages with QoS 0 that were dropped because too many waited.
+    /// Returns the number of messages with QoS 0 that were dropped because too many waited, since the
+    /// subscriber was created.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
+}
+
+/// Returns whether a text is a topic to which one can publish: a filter without wildcards.
+#[must_use]
+pub fn is_topic(text: &str) -> bool {
+    is_filter(text) && !text.contains(['+', '#'])
 }
 
 /// Returns whether a text is a topic filter: not empty, `+` only as a whole level, `#` only as the
@@ -233,33 +250,103 @@ async fn greet(sender: Sender, filters: Vec<String>, mut connected: watch::Recei
 /// The end into which the connection puts its messages.
 struct Inbox {
     put: mpsc::Sender<Message>,
+    room: Room,
     dropped: Arc<AtomicU64>,
-    /// Whether there are topics to subscribe to. Without any, the connection is only for publishing.
-    subscribes: bool,
 }
 
-/// The messages that the broker has sent and that are not acknowledged, oldest first.
+/// Identifies a message that the broker may deliver again: the packet identifier, and a digest of the
+/// topic and the payload.
+type Key = (u16, u64);
+
+/// Receives that a message was recorded. Its other end is dropped if the message was not recorded.
+type Recorded = oneshot::Receiver<()>;
+
+/// The messages with QoS 1 that the broker has sent and that are not acknowledged.
 #[derive(Default)]
-struct Unacknowledged(VecDeque<(Ack, oneshot::Receiver<()>)>);
+struct Unacknowledged {
+    /// Those that arrived over this connection, oldest first.
+    waiting: VecDeque<(Ack, Key, Recorded)>,
+    /// Those that arrived only over earlier connections, oldest first. The broker delivers them again,
+    /// with the same packet identifiers (MQTT 5, section 4.4).
+    earlier: VecDeque<(Key, Recorded)>,
+    hasher: RandomState,
+}
 
 impl Unacknowledged {
     /// Waits until the oldest message may be acknowledged. Returns `None` if it was not recorded.
     /// Waits forever if there is none. The future may be dropped.
     async fn next(&mut self) -> Option<Ack> {
-        let Some((_, received)) = self.0.front_mut() else { return std::future::pending().await };
-        let is_recorded = received.await.is_ok();
-        self.0.pop_front().filter(|_| is_recorded).map(|(ack, _)| ack)
+        let Some((.., recorded)) = self.waiting.front_mut() else {
+            return std::future::pending().await;
+        };
+        let is_recorded = recorded.await.is_ok();
+        self.waiting.pop_front().filter(|_| is_recorded).map(|(ack, ..)| ack)
+    }
+
+    /// Notes that the connection has ended.
+    fn disconnected(&mut self) {
+        self.earlier.extend(self.waiting.drain(..).map(|(_, key, recorded)| (key, recorded)));
+        let over = self.earlier.len().saturating_sub(EARLIER);
+        self.earlier.drain(..over);
+    }
+
+    /// Notes that there is another connection. If the broker has not kept the session, the packet
+    /// identifiers have another meaning.
+    fn connected(&mut self, is_resumed: bool) {
+        if !is_resumed {
+            self.earlier.clear();
+        }
+    }
+
+    /// Notes a packet that has arrived. Returns the acknowledgement of its message; or `None` if the
+    /// receiver already has the message.
+    fn arrived(&mut self, packet: Packet, topic: &[u8], payload: &[u8]) -> Option<Received> {
+        let Packet { ack, id, is_repeated } = packet;
+        let key = (id, self.hasher.hash_one((topic, payload)));
+        let place = self.earlier.iter().position(|((of, _), _)| *of == id);
+        let earlier = place.and_then(|place| self.earlier.remove(place));
+        let (send, recorded) = oneshot::channel();
+        match earlier {
+            Some((of, mut earlier)) if is_repeated && of == key => match earlier.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.waiting.push_back((ack, key, earlier));
+                    return None;
+                }
+                Ok(()) => {
+                    let _ = send.send(());
+                    self.waiting.push_back((ack, key, recorded));
+                    return None;
+                }
+                // The receiver did not record it.
+                Err(TryRecvError::Closed) => {}
+            },
+            _ => {}
+        }
+        self.waiting.push_back((ack, key, recorded));
+        Some(Received(Some(send)))
     }
 }
 
 impl Inbox {
-    /// Passes a message on. Waits for room for a message that must not be lost; drops another one if
-    /// there is no room. If the receiver has ended, the message is not recorded.
-    async fn put(&self, message: Message) {
-        if message.received.is_repeated() {
-            let _ = self.put.send(message).await;
-        } else if self.put.try_send(message).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+    /// Passes a message on. Waits for room for a message that the broker repeats; drops another one
+    /// if there is no room. If the receiver has ended, the message is not recorded.
+    async fn put(&self, topic: &[u8], payload: &[u8], is_retained: bool, received: Received) {
+        let (is_repeated, is_too_long) = (received.0.is_some(), payload.len() > MAX_FRAME);
+        let payload = if is_too_long { &[] } else { payload };
+        let size = OVERHEAD + topic.len() + payload.len();
+        // Copy both, because a slice would keep the connection's whole buffer in memory.
+        let topic = String::from_utf8_lossy(topic).into_owned();
+        let payload = Bytes::copy_from_slice(payload);
+        let message = |room| Message { topic, payload, is_too_long, is_retained, received, room };
+        if is_repeated {
+            if let Some(room) = self.room.take(size).await {
+                let _ = self.put.send(message(room)).await;
+            }
+        } else {
+            let put = self.room.try_take(size).map(|room| self.put.try_send(message(room)));
+            if !matches!(put, Some(Ok(()))) {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -302,7 +389,7 @@ async fn step(
 /// Sends the acknowledgements of the messages that were recorded, up to the first that was not, and
 /// disconnects.
 async fn finish(mut connection: Connection, sender: &Sender, mut unacknowledged: Unacknowledged) {
-    while !unacknowledged.0.is_empty() {
+    while !unacknowledged.waiting.is_empty() {
         tokio::select! {
             happened = connection.next() => if happened.is_err() { return },
             ack = unacknowledged.next() => match ack {
@@ -329,21 +416,14 @@ async fn drive(
     loop {
         let cause = match step(&mut connection, &sender, &mut unacknowledged, &mut finishes).await {
             Step::Finishing => return finish(connection, &sender, unacknowledged).await,
-            Step::Happened(Ok(Happened::Message { topic, payload, is_retained, ack })) => {
-                let (received, ack) = match ack {
-                    Some(ack) => {
-                        let (send, receive) = oneshot::channel();
-                        (Received(Some(send)), Some((ack, receive)))
-                    }
-                    None => (Received(None), None),
+            Step::Happened(Ok(Happened::Message { topic, payload, is_retained, packet })) => {
+                let received = match packet {
+                    Some(packet) => unacknowledged.arrived(packet, &topic, &payload),
+                    None => Some(Received(None)),
                 };
-                unacknowledged.0.extend(ack);
-                // Copy both, because a slice would keep the connection's whole buffer in memory.
-                let topic = String::from_utf8_lossy(&topic).into_owned();
-                let payload = Bytes::copy_from_slice(&payload);
-                let message = Message { topic, payload, is_retained, received };
+                let Some(received) = received else { continue };
                 let is_put = tokio::select! {
-                    () = inbox.put(message) => true,
+                    () = inbox.put(&topic, &payload, is_retained, received) => true,
                     _ = finishes.wait_for(|finishes| *finishes) => false,
                 };
                 if is_put {
@@ -352,12 +432,9 @@ async fn drive(
                 return finish(connection, &sender, unacknowledged).await;
             }
             Step::Happened(Ok(Happened::Other)) => continue,
-            Step::Happened(Ok(Happened::Connected)) => {
+            Step::Happened(Ok(Happened::Connected { is_resumed })) => {
+                unacknowledged.connected(is_resumed);
                 connected.send_replace(());
-                if !inbox.subscribes {
-                    state.send_replace(State::Up);
-                    up_since.get_or_insert_with(Instant::now);
-                }
                 continue;
             }
             Step::Happened(Ok(Happened::Subscribed)) => {
@@ -378,8 +455,7 @@ async fn drive(
                 }
             }
         };
-        // The broker repeats these messages. Their packet identifiers may soon have a new meaning.
-        unacknowledged.0.clear();
+        unacknowledged.disconnected();
         if up_since.take().is_some_and(|since| since.elapsed() > backoff.longest) {
             attempt = 0;
         }
@@ -425,6 +501,8 @@ mod tests {
         }
         for wrong in ["", "a#", "#/a", "a/b+", "a\0"] {
             assert!(!is_filter(wrong), "{wrong:?}");
+            assert!(!is_topic(wrong), "{wrong:?}");
         }
+        assert!(is_topic("a/b") && !is_topic("a/+") && !is_topic("#"));
     }
 }

@@ -17,4 +17,6 @@ mod health;
 mod hostile;
 mod in_process;
 mod mqtt;
+mod peer;
 mod serial;
+mod subscriber;

@@ -9,7 +9,7 @@ use futures_util::future::select_all;
 use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_net::LinkError;
 use moteseal_net::link::{State, until_up};
-use moteseal_net::mqtt::{self as net_mqtt, Room, Subscriber};
+use moteseal_net::mqtt::{self as net_mqtt, Subscriber};
 use moteseal_service::metrics::{Table, UPKEEP};
 use moteseal_service::{ListenError, Monitor, Monitored};
 use moteseal_verify::Roster;
@@ -203,7 +203,7 @@ impl Hub {
         let recorded = watch::Sender::new(false);
         let (mut tasks, mut devices, mut messages) =
             (JoinSet::new(), JoinSet::new(), JoinSet::new());
-        let (mut states, room) = (Vec::new(), Room::new(mqtt::ROOM));
+        let mut states = Vec::new();
         let mut http = match http {
             Some((address, token)) => Some(Http::bind(address, token).await?),
             None => None,
@@ -219,8 +219,9 @@ impl Hub {
                 From::Mqtt(filters) => {
                     if let Some(Broker { options, client }) = &broker {
                         let client = format!("{client}-{}", intake.name);
-                        let (intake, room) = (Arc::clone(&intake), room.clone());
-                        let subscriber = Subscriber::new(options, client, filters.clone(), room)?;
+                        let intake = Arc::clone(&intake);
+                        let subscriber =
+                            Subscriber::new(options, client, filters.clone(), mqtt::ROOM)?;
                         states.push(subscriber.state());
                         let (mut stopped, mut ended) = (stopped.clone(), recorded.subscribe());
                         messages.spawn(async move {

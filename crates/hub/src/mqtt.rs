@@ -21,8 +21,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::intake::{Arrived, Intake, Place};
 use crate::line::{Done, Outcome};
 
-/// The memory for the messages of all sources that wait, in bytes.
-pub(crate) const ROOM: u32 = 32 << 20;
+/// The memory for the messages of a source that wait, in bytes: a few of the longest ones.
+pub(crate) const ROOM: u32 = 256 << 10;
 /// The maximum number of messages of a source that are not recorded. At the limit, further messages
 /// wait in the subscriber and at the broker.
 const MOST: usize = 64;

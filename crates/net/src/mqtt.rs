@@ -35,7 +35,7 @@ use driver::{ChildInbox, Driver, ParentInbox};
 
 pub use crate::credentials::{Identity, Login, Password};
 pub use publisher::{Due, Publisher};
-pub use subscriber::{Message, Received, Room, Subscriber, is_filter, is_topic, matches};
+pub use subscriber::{Message, Received, Subscriber, is_filter, is_topic, matches};
 
 /// The options for connecting to a broker, and the group whose frames the link carries.
 #[derive(Clone, Debug)]

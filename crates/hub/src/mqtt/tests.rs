@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use moteseal_core::schema::Schema;
 use moteseal_device::runner::{LiveReading, Recorded};
 use moteseal_net::link::{self, until_up};
-use moteseal_net::mqtt::{Backoff, Options, Room, Version};
+use moteseal_net::mqtt::{Backoff, Options, Version};
 use moteseal_service::metrics::Table;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -95,7 +95,7 @@ impl Source {
             Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(100) };
         let options = Options { version, backoff, ..Options::new(url, "group") };
         let filters = vec![name.to_owned()];
-        let subscriber = Subscriber::new(&options, name, filters.clone(), Room::new(ROOM)).unwrap();
+        let subscriber = Subscriber::new(&options, name, filters.clone(), ROOM).unwrap();
         let mut state = subscriber.state();
         let columns = vec!["n::u32".to_owned()];
         let mapping = Mapping::new(&Settings { columns, ..Settings::default() }).unwrap();

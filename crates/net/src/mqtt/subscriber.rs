@@ -46,18 +46,14 @@ const FINISH: Duration = Duration::from_secs(2);
 /// The maximum number of topic filters in one packet.
 const FILTERS: usize = 64;
 
-/// The memory for the messages that wait for their receivers. Several subscribers can share it.
-/// Cloning is cheap.
-#[derive(Clone, Debug)]
-pub struct Room {
+/// The memory for the messages that their receiver has not dropped.
+struct Room {
     free: Arc<Semaphore>,
     bytes: u32,
 }
 
 impl Room {
-    /// Creates room for this number of bytes.
-    #[must_use]
-    pub fn new(bytes: u32) -> Self {
+    fn new(bytes: u32) -> Self {
         let free = usize::try_from(bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         Self { free: Arc::new(Semaphore::new(free)), bytes }
     }
@@ -108,15 +104,7 @@ pub struct Message {
     /// The acknowledgement.
     pub received: Received,
     /// The room that the message takes.
-    room: OwnedSemaphorePermit,
-}
-
-impl Message {
-    /// Returns the number of bytes of the room that the message takes.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.room.num_permits()
-    }
+    _room: OwnedSemaphorePermit,
 }
 
 /// A client that subscribes to topics. It stops when it is dropped.
@@ -139,8 +127,9 @@ impl Drop for Subscriber {
 
 impl Subscriber {
     /// Creates a subscriber with this client id, which must be unique at the broker. It connects
-    /// and reconnects automatically. The group of the options is not used. Messages for which `room`
-    /// has no room are dropped if they have QoS 0; others stay at the broker.
+    /// and reconnects automatically. The group of the options is not used. The messages that
+    /// were received and not dropped take at most `room` bytes. Further messages are dropped if they
+    /// have QoS 0; others stay at the broker.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -151,7 +140,7 @@ impl Subscriber {
         options: &Options,
         client: impl Into<String>,
         filters: Vec<String>,
-        room: Room,
+        room: u32,
     ) -> Result<Self, LinkError> {
         let url = parse(options)?;
         let (connection, sender) =
@@ -161,7 +150,7 @@ impl Subscriber {
         let connected = watch::Sender::new(());
         let dropped = Arc::new(AtomicU64::new(0));
         let greet = tokio::spawn(greet(sender.clone(), filters, connected.subscribe()));
-        let inbox = Inbox { put, room, dropped: Arc::clone(&dropped) };
+        let inbox = Inbox { put, room: Room::new(room), dropped: Arc::clone(&dropped) };
         let (finishing, finishes) = watch::channel(false);
         let run = drive(connection, sender, options.backoff, inbox, tell, connected, finishes);
         let (greet, drive) = (greet.abort_handle(), tokio::spawn(run));
@@ -337,7 +326,7 @@ impl Inbox {
         // Copy both, because a slice would keep the connection's whole buffer in memory.
         let topic = String::from_utf8_lossy(topic).into_owned();
         let payload = Bytes::copy_from_slice(payload);
-        let message = |room| Message { topic, payload, is_too_long, is_retained, received, room };
+        let message = |_room| Message { topic, payload, is_too_long, is_retained, received, _room };
         if is_repeated {
             if let Some(room) = self.room.take(size).await {
                 let _ = self.put.send(message(room)).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use moteseal_net::LinkError;
 use moteseal_net::link::{MAX_FRAME, State, until_up};
-use moteseal_net::mqtt::{Backoff, Due, Message, Options, Publisher, Room, Subscriber, Version};
+use moteseal_net::mqtt::{Backoff, Due, Message, Options, Publisher, Subscriber, Version};
 use tokio::time::{sleep, timeout};
 
 use crate::broker::{Asks, Broker};
@@ -25,7 +25,7 @@ fn options(url: String, version: Version) -> Options {
 }
 
 fn subscriber(options: &Options, room: u32) -> Subscriber {
-    Subscriber::new(options, "tests", vec!["t".to_owned()], Room::new(room)).unwrap()
+    Subscriber::new(options, "tests", vec!["t".to_owned()], room).unwrap()
 }
 
 async fn next(subscriber: &mut Subscriber) -> Message {

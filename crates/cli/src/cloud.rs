@@ -241,7 +241,12 @@ pub(crate) fn log_warnings() {
 /// Writes the log to stderr, by default from a level on.
 fn log_from(format: Log, level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written, for example because the disk is full, is lost. The library would
+    // report that on stderr, which panics.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     match format {
         Log::Text => builder
             .with_ansi(

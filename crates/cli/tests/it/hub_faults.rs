@@ -38,7 +38,7 @@ fn limit_files(process: &Process, bytes: &str) {
 
 /// A limit on file sizes has the same effect as a full disk, and the test can lift it.
 #[test]
-fn a_full_disk_and_a_restarted_broker_lose_no_message_and_multiply_none() {
+fn a_full_disk_multiplies_no_message_and_a_restarted_broker_loses_none() {
     let names = ["sensor0".to_owned(), "sensor1".to_owned()];
     let mut home = Home::new(&names, "2s");
     let source = |name: &str| {
@@ -65,6 +65,11 @@ fn a_full_disk_and_a_restarted_broker_lose_no_message_and_multiply_none() {
     };
     assert_eq!(counts(&home), [50.0, 50.0], "readings count although they are not durable");
     limit_files(&hub, "unlimited");
+    for name in &names {
+        home.wait_for_rows(name, 150);
+    }
+    // No process was killed, and no connection lost: each message is one reading.
+    assert_eq!(counts(&home), [150.0, 150.0]);
     let port = home.broker.as_ref().unwrap().port;
     all(&home, 150..200);
     home.restart_broker(port);
@@ -72,17 +77,17 @@ fn a_full_disk_and_a_restarted_broker_lose_no_message_and_multiply_none() {
     for name in &names {
         home.wait_for_rows(name, 250);
     }
-    // No process was killed: each message is one reading.
     std::thread::sleep(Duration::from_secs(3));
     for name in &names {
         let mut counts = BTreeMap::new();
         for row in home.rows(name) {
             *counts.entry(row["n"].as_u64().unwrap()).or_insert(0) += 1;
         }
+        assert!(counts.keys().copied().eq(0..250), "{name}: {counts:?}");
+        // A broker that is killed before it has read an acknowledgement delivers the message again.
         let more: Vec<_> = counts.iter().filter(|(_, count)| **count > 1).collect();
-        assert!(counts.keys().copied().eq(0..250) && more.is_empty(), "{name}: {more:?}");
+        assert!(more.iter().all(|(n, _)| (150..200).contains(*n)), "{name}: {more:?}");
     }
-    assert_eq!(counts(&home), [250.0, 250.0]);
     hub.stop();
 }
 

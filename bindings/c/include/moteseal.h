@@ -261,8 +261,24 @@ enum moteseal_error
   MOTESEAL_ERROR_UNKNOWN_FIELD_TYPE = 79,
   // A divisor or offset out of range.
   MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
-  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET].
+  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID].
   MOTESEAL_ERROR_MALFORMED_FIELD = 81,
+  // An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
+  MOTESEAL_ERROR_SCHEMA_TOO_LONG = 82,
+  // A field has a key that this library does not know, and that a reader must understand.
+  MOTESEAL_ERROR_UNSUPPORTED_FIELD = 83,
+  // A field's id that is not 1 to 65535.
+  MOTESEAL_ERROR_INVALID_FIELD_ID = 84,
+  // Two fields have the same id.
+  MOTESEAL_ERROR_DUPLICATE_FIELD_ID = 85,
+  // An enum without valid labels, or labels of another type.
+  MOTESEAL_ERROR_INVALID_LABELS = 86,
+  // A text whose longest length is not 1 to 254, or such a length of another type.
+  MOTESEAL_ERROR_INVALID_TEXT_LENGTH = 87,
+  // A record does not have the length that the schema requires.
+  MOTESEAL_ERROR_RECORD_LENGTH = 88,
+  // A cell of a record is not a value of its column.
+  MOTESEAL_ERROR_RECORD_VALUE = 89,
   // The epoch is earlier than the last one that was opened.
   MOTESEAL_ERROR_EPOCH_GOES_BACK = 90,
   // An earlier seal already closed this epoch.
@@ -649,10 +665,15 @@ moteseal_error moteseal_device_from_roster(const uint8_t *roster,
 // Encodes a schema: the fields of a record, in the notation of `moteseal seal --column`.
 //
 // Fields are packed in the given order, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64
-// time (milliseconds since 1970 in an i64).
+// time (milliseconds since the start of the epoch, in 4 bytes), bool, enum(off,on) with 1 to 254
+// labels, timestamp (milliseconds since 1970, in 8 bytes), point (latitude and longitude in 10^-7
+// degrees, in 4 bytes each), text32 with the length of the longest text. Texts come after all other
+// cells of a record, each with its length in one byte. `?` marks a field that may be null, `~` one
+// whose values another device reported, `#` an id other than the position. spec/objects.md, section
+// 5, defines the cells and their nulls.
 //
-// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
-//        "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
+// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID]`, for
+//        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 //        the result is the schema of opaque records.
 // @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
 //        plus the length of all field texts nearly always suffice.
@@ -666,13 +687,25 @@ moteseal_error moteseal_schema_encode(const char *const *fields,
 
 // Checks an encoded schema and sets a device's schema digest and record size.
 //
-// @param device  The device, already filled in; only `schema` and `record_size` change.
+// @param device  The device, already filled in; only `schema` and `record_size` change. A schema
+//        with texts sets `record_size` to 0: records then have different lengths, as without fields.
 // @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 // @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
 //         bytes.
 moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
                                           size_t schema_length);
+
+// Checks a record against an encoded schema. Call this before you seal a record with columns of
+// the types bool, enum, point or text: verifiers reject a seal with a record that does not pass.
+//
+// @param schema, schema_length  The encoded schema.
+// @param record, record_length  The record.
+// @return An error of schemas or of decoding; `RecordLength`, `RecordValue`.
+moteseal_error moteseal_record_check(const uint8_t *schema,
+                                     size_t schema_length,
+                                     const uint8_t *record,
+                                     size_t record_length);
 
 // Returns the epoch of a time in milliseconds since 1970.
 //

@@ -44,7 +44,10 @@ pub(super) const OURS: [(&str, &str); 44] = [
         "rerum-figure-43",
         "bad CRC / collisions per period of 30 s: low # / #; medium # / #; high # / #",
     ),
-    ("rerum-figure-48", "every 30 s: #, #, #, #; with the variable period: #, #, #, #"),
+    (
+        "rerum-figure-48",
+        "every 30 s: # %, # %, # %, # %; with the variable period: # %, # %, # %, # %",
+    ),
     (
         "rerum-table-19",
         "bytes / blocks / messages: unsigned 46 / 1 / 2, signed 125 / 2 / 4, malleably signed 430 / 7 / 14, signed with Ed25519 147 / 3 / 6, signed with P-256 147 / 3 / 6",

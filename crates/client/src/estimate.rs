@@ -436,16 +436,21 @@ mod tests {
         assert_eq!(estimator(&[Stratum { sampled: 3, nulls: 3, ..stratum(9, &[]) }]).mean(), None);
     }
 
-    /// Estimates means of epochs that differ in size, in their values and in the share of nulls.
-    #[test]
-    fn intervals_of_a_mean_over_nulls_contain_the_true_value_in_95_of_100_samples() {
+    /// Returns a generator of numbers below a bound (xorshift64*), the same ones in each run.
+    fn random() -> impl FnMut(u64) -> u64 {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = move |bound: u64| {
+        move |bound| {
             state ^= state >> 12;
             state ^= state << 25;
             state ^= state >> 27;
             (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-        };
+        }
+    }
+
+    /// Estimates means of epochs that differ in size, in their values and in the share of nulls.
+    #[test]
+    fn intervals_of_a_mean_over_nulls_contain_the_true_value_in_95_of_100_samples() {
+        let mut next = random();
         let sizes = [(300u64, 10u64), (500, 50), (200, 80), (400, 30)];
         let mut strata: Vec<Vec<Option<f64>>> = Vec::new();
         for ((size, nulls), at) in sizes.into_iter().zip(0u32..) {
@@ -519,13 +524,7 @@ mod tests {
     /// values.
     #[test]
     fn intervals_over_strata_contain_the_true_value_in_95_of_100_samples() {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = move |bound: u64| {
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-        };
+        let mut next = random();
         let strata: Vec<Vec<f64>> = [60u64, 400, 150, 90, 700, 250, 120, 310]
             .iter()
             .zip(0u32..)

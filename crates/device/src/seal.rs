@@ -208,6 +208,14 @@ impl Chain {
     }
 }
 
+impl SealRefused {
+    /// Returns whether the reading's record is wrong, so that no other time or key would help.
+    #[must_use]
+    pub const fn is_of_record(&self) -> bool {
+        matches!(self, Self::WrongLength { .. } | Self::RecordValue | Self::TooLong { .. })
+    }
+}
+
 named_errors! {
     /// Why [`Sealer`] did not add a reading, or did not open or close a seal.
     SealRefused {

@@ -136,7 +136,7 @@ pub struct Outgoing {
     /// An acknowledgement for each device that sent a frame, and a refusal for each device whose
     /// seal is rejected.
     pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
-    /// The answers to urgent events.
+    /// The answers to urgent events, and the sessions of reports of health.
     pub events: Vec<(DeviceId, Vec<u8>)>,
     /// A signed announcement to all devices.
     pub announcement: Option<Vec<u8>>,

@@ -12,9 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::header::{ALLOW, AUTHORIZATION, HeaderValue, ORIGIN};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
+use moteseal_service::monitor::text;
 use moteseal_service::{ConnectionLimits, ListenError, Listener};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
@@ -124,13 +125,4 @@ async fn respond(
         ),
         Err(_) => text(StatusCode::SERVICE_UNAVAILABLE, "not recorded; send it again later\n"),
     }
-}
-
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }

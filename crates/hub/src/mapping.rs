@@ -332,7 +332,7 @@ impl Mapping {
         &self.schema
     }
 
-    /// Turns a message into a row. Returns `None` for a message that is none: `when` does not match,
+    /// Turns a message into a row. Returns `None` for a message without a row: `when` does not match,
     /// or no column with a value of the message has one.
     ///
     /// # Errors

@@ -158,7 +158,8 @@ pub fn ready() -> Response<Full<Bytes>> {
     text(StatusCode::OK, "ready\n")
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+/// Returns a response with a text.
+pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response

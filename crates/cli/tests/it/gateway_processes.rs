@@ -224,6 +224,9 @@ fn gateway_and_devices_that_are_killed_often_lose_nothing() {
     let checked = done(site.run(["gateway", "run", "--config", "gateway.toml", "--check"]));
     assert!(String::from_utf8_lossy(&checked.stdout).contains("the configuration is valid"));
     let mut mosquitto = broker(folder.path(), port);
+    // How often the gateway's link was up, now and before the gateway's newest start.
+    let ups = |site: &Site| site.logs().matches("the link to the devices is up").count();
+    let mut ups_before = 0;
     let mut gateway = site.gateway();
     let mut devices: Vec<Option<Running>> =
         (0..DEVICES).map(|at| Some(site.device(at, "60x"))).collect();
@@ -254,6 +257,7 @@ fn gateway_and_devices_that_are_killed_often_lose_nothing() {
         if chance.next().is_multiple_of(6) && kills < 40 {
             kills += 1;
             drop(gateway);
+            ups_before = ups(&site);
             gateway = site.gateway();
         }
         assert!(gateway.0.try_wait().unwrap().is_none(), "the gateway ended:\n{}", site.logs());
@@ -273,7 +277,11 @@ fn gateway_and_devices_that_are_killed_often_lose_nothing() {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    // SIGTERM stops the gateway cleanly.
+    // SIGTERM stops the gateway cleanly. It may have been started just now.
+    while ups(&site) <= ups_before {
+        assert!(start.elapsed() < Duration::from_secs(300), "{}", site.logs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
     done(Command::new("kill").arg(gateway.0.id().to_string()));
     assert!(gateway.0.wait().unwrap().success(), "{}", site.logs());
     drop(mosquitto);

@@ -80,7 +80,7 @@ fn a_full_disk_multiplies_no_message_and_a_restarted_broker_loses_none() {
     std::thread::sleep(Duration::from_secs(3));
     for name in &names {
         let mut counts = BTreeMap::new();
-        for row in home.rows(name) {
+        for row in home.wait_for_rows(name, 250) {
             *counts.entry(row["n"].as_u64().unwrap()).or_insert(0) += 1;
         }
         assert!(counts.keys().copied().eq(0..250), "{name}: {counts:?}");

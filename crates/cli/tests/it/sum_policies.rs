@@ -97,7 +97,8 @@ fn mistakes_in_a_policy_are_named() {
         (&QUERIER.replace("-40..85", ""), "give the range"),
         (&QUERIER.replace("-40..85", "85"), "two numbers"),
         (&QUERIER.replace("-40..85", "85..-40"), "RangeEmpty"),
-        (&QUERIER.replace("i16/100", "text"), "UnknownFieldType"),
+        (&QUERIER.replace("i16/100", "string"), "UnknownFieldType"),
+        (&QUERIER.replace("i16/100", "text"), "InvalidTextLength"),
         (&format!("{QUERIER}{QUERIER}"), "FieldOutOfRange"),
         ("min_counts = 5\n", "min_counts"),
     ] {

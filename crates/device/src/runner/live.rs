@@ -6,7 +6,6 @@ use moteseal_core::signature::Signer;
 
 use super::{Now, Readings, Run, RunError};
 use crate::durable::DurableError;
-use crate::seal::SealRefused;
 
 /// What became of a live reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +80,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 self.note_taken(now.unix_ms(), &record);
                 self.replies.extend(reply);
             }
-            Err(DurableError::Refused(
-                error @ (SealRefused::WrongLength { .. }
-                | SealRefused::RecordValue
-                | SealRefused::TooLong { .. }),
-            )) => {
+            Err(DurableError::Refused(error)) if error.is_of_record() => {
                 self.ran.refused += 1;
                 self.log.warn("skipped a reading", error.named());
                 reply.into_iter().for_each(|reply| reply.send(Recorded::Refused(error.name())));

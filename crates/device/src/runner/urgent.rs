@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use super::sending::{FRAMES, SEND_TIME};
 use super::{Readings, Run, RunError};
 use crate::durable::{DurableError, UrgentOutcome, UrgentPlace};
-use crate::seal::SealRefused;
 
 /// An urgent reading, and where to report what becomes of it.
 #[derive(Debug)]
@@ -90,11 +89,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 self.log.warn("did not record an urgent reading", error.named());
                 UrgentReport::NotRecorded(error.name().to_owned(), error.to_string())
             }
-            Err(DurableError::Refused(
-                error @ (SealRefused::WrongLength { .. }
-                | SealRefused::RecordValue
-                | SealRefused::TooLong { .. }),
-            )) => {
+            Err(DurableError::Refused(error)) if error.is_of_record() => {
                 self.ran.refused += 1;
                 self.log.warn("skipped an urgent reading", error.named());
                 UrgentReport::NotRecorded(error.name().to_owned(), error.to_string())

@@ -4,6 +4,7 @@
 use moteseal_core::record::DeviceId;
 use moteseal_net::health::{NodeReport, NotTaken};
 use moteseal_net::{ParentLink, Up};
+use moteseal_seal::wire::HealthFrame;
 use tracing::debug;
 
 use super::{Keeper, confirm};
@@ -20,17 +21,17 @@ impl Keeper {
             Ok(opened) => opened,
             Err(refused) => return self.refuse_health(DeviceId(up.device), refused.name()),
         };
-        let (session, interval_s, health_now) = (frame.session, frame.interval_s, frame.health);
-        let report = NodeReport { session, interval_s, health: health_now };
+        let HealthFrame { session, interval_s, health: values } = frame;
+        let report = NodeReport { session, interval_s, health: values };
         match health.take(device, &report) {
             Ok(()) => confirm(link, up),
             Err(NotTaken::OtherSession(offer)) => {
                 // The device reports again when it has received the session. If this is lost, it is offered
                 // again with the next report.
-                let frame = offer
-                    .and_then(|offer| self.station.coordinator().health_session(device, offer));
-                let events = frame.map(|frame| (device, frame)).into_iter().collect::<Vec<_>>();
-                if !events.is_empty() {
+                let coordinator = self.station.coordinator();
+                let frame = offer.and_then(|offer| coordinator.health_session(device, offer));
+                if let Some(frame) = frame {
+                    let events = vec![(device, frame)];
                     let _ = self.messages.try_send(Outgoing { events, ..Outgoing::default() });
                 }
             }

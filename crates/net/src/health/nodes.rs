@@ -297,8 +297,8 @@ impl Nodes {
 
     /// Answers a request. Returns `None` if the path is none of the nodes'.
     pub fn respond(&self, now: Instant, own: &Health, request: &Request) -> Option<Response> {
-        let is_own = matches!(&*request.path, NODES | RECENT | NEIGHBOURS);
-        if request.code != Code::GET && (is_own || request.path.starts_with(NODE)) {
+        let is_list = matches!(&*request.path, NODES | RECENT | NEIGHBOURS);
+        if request.code != Code::GET && (is_list || request.path.starts_with(NODE)) {
             return Some(Response::error(Code::METHOD_NOT_ALLOWED, "health can only be read"));
         }
         Some(match &*request.path {

@@ -273,10 +273,9 @@ pub unsafe extern "C" fn moteseal_record_check(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps the header's contract.
-        let (schema, record) = unsafe {
-            (Schema::decode(bytes(schema, schema_length)?)?, bytes(record, record_length)?)
-        };
-        Ok(schema.check_record(record)?)
+        let (schema, record) =
+            unsafe { (bytes(schema, schema_length)?, bytes(record, record_length)?) };
+        Ok(Schema::decode(schema)?.check_record(record)?)
     })
 }
 

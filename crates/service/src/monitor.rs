@@ -158,7 +158,7 @@ pub fn ready() -> Response<Full<Bytes>> {
     text(StatusCode::OK, "ready\n")
 }
 
-/// Returns a response with a text.
+/// Returns a response with plain text in UTF-8.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

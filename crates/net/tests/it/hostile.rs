@@ -195,18 +195,6 @@ async fn get(client: &Socket) {
     assert_eq!(&*response.body, b"reading");
 }
 
-/// Like [`get`], for a client whose handshake may fail because the machine is busy: a link then connects
-/// again by itself. The time of both counts.
-async fn get_at_last(client: &Socket) {
-    let answered = async {
-        let request = || Request::new(Code::GET, "/reading");
-        while client.handle().request(To::Server, request(), Duration::ZERO).await.is_err() {
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), answered).await.expect("no handshake succeeds");
-}
-
 /// The first datagram of a handshake must not wait for its retransmission, which follows after about a
 /// second.
 #[tokio::test]

@@ -27,7 +27,7 @@ use moteseal_hub::agents::launcher::{NOT_STARTED, launch};
 use moteseal_hub::agents::package::Trust;
 use moteseal_hub::{Broker, Device, Mapping, Settings, Trouble, column_ids};
 use moteseal_net::mqtt::{Publisher, Version};
-use moteseal_service::stop_signal;
+use moteseal_service::{raise_open_files, stop_signal};
 use moteseal_verify::Roster;
 use serde_json::json;
 use tokio::sync::watch;
@@ -48,7 +48,7 @@ use crate::terminal::{diagnostic, report_lines};
 /// The maximum length of a token, in bytes.
 const MAX_TOKEN: usize = 1024;
 /// The number of threads of the runtime.
-const THREADS: usize = 16;
+const THREADS: usize = 4;
 /// The document that lists the keys of the configuration.
 const DOCS: &str = "docs/hub.md";
 /// The hidden subcommand that becomes an agent.
@@ -394,8 +394,10 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         rosters: roster_watch.rosters(),
         broadcasts: agents.as_ref().and_then(agents::Running::receives),
     };
+    // Each source has a connection to the broker, a socket to the gateway and several files.
+    raise_open_files();
     // Each sync of a journal keeps one thread waiting for the disk. The file system combines syncs that
-    // are concurrent.
+    // are concurrent. More threads wake more often for nothing.
     runtime_with(THREADS)?.block_on(async move {
         let hub = moteseal_hub::Hub::start(settings).await?;
         for address in [hub.pages(), hub.http()].into_iter().flatten() {

@@ -60,6 +60,16 @@ impl Clock {
         let is_far = reading.0 > confirmed.0.saturating_add(AHEAD);
         (if is_far { confirmed } else { reading }, is_far)
     }
+
+    /// Returns the time from a reading of the machine's clock to the end of its epoch, in
+    /// milliseconds. While the machine's clock is too far ahead, returns the time to the end of the
+    /// confirmed epoch.
+    pub(crate) fn end_ms(&self, unix_ms: u64, elapsed: Duration) -> u64 {
+        let (epoch, is_far) = self.epoch(unix_ms, elapsed);
+        let now = if is_far { self.start_ms.saturating_add(millis(elapsed)) } else { unix_ms };
+        let next = EpochNumber(epoch.0.saturating_add(1));
+        self.calendar.start_ms(next).unwrap_or(u64::MAX).saturating_sub(now)
+    }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -113,6 +123,15 @@ mod tests {
         assert_eq!(clock.epoch(FAR, hours(6)), (far, false));
         clock.announced(EpochNumber(490_000), hours(7));
         assert_eq!(clock.epoch(FAR, hours(7)), (far, false), "an old announcement changes nothing");
+    }
+
+    #[test]
+    fn returns_the_time_to_the_end_of_the_epoch() {
+        let clock = Clock::new(Calendar::constant(HOUR), NOW, Some(EpochNumber(490_000)));
+        assert_eq!(clock.end_ms(NOW, hours(0)), HOUR);
+        assert_eq!(clock.end_ms(NOW + HOUR - 1, hours(1)), 1);
+        assert_eq!(clock.end_ms(FAR + 5, Duration::from_millis(7)), HOUR - 7, "as time has passed");
+        assert!(clock.end_ms(u64::MAX, Duration::MAX) <= u64::MAX - NOW, "nothing overflows");
     }
 
     #[test]

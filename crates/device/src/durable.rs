@@ -215,6 +215,8 @@ pub struct DurableMote<K> {
     schedules: BTreeMap<DeviceId, (u64, Digest)>,
     /// The urgent events that the gateway has not stored yet.
     urgent: Urgent,
+    /// Whether an input that must be durable was appended since the last sync.
+    needs_sync: bool,
 }
 
 /// A mote's identity and keys.
@@ -314,6 +316,7 @@ impl<K: Signer> DurableMote<K> {
             ledger: None,
             schedules: BTreeMap::new(),
             urgent: Urgent::default(),
+            needs_sync: false,
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
@@ -505,14 +508,24 @@ impl<K: Signer> DurableMote<K> {
         self.mote.timeout();
     }
 
-    /// Makes all inputs received so far durable. Returns the frames that must be sent now, at most
-    /// `most`.
+    /// Returns the frames that must be sent now, at most `most`, after
+    /// [`sync_inputs`](Self::sync_inputs).
     ///
     /// # Errors
     /// [`DurableError`]. No frame may be sent.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, DurableError> {
-        self.sync()?;
+        self.sync_inputs()?;
         Ok(self.mote.frames(most)?)
+    }
+
+    /// Does the same as [`sync`](Self::sync), unless only acknowledgements of events were received
+    /// since. They are durable with the next input of another kind: after a restart without them, the
+    /// device sends events that the gateway already has.
+    ///
+    /// # Errors
+    /// [`DurableError`]. The call can be repeated.
+    pub fn sync_inputs(&mut self) -> Result<(), DurableError> {
+        if self.needs_sync { self.sync() } else { Ok(()) }
     }
 
     /// Makes all inputs received so far durable.
@@ -535,6 +548,7 @@ impl<K: Signer> DurableMote<K> {
         // indicates another sealer.
         self.persist(chain)?;
         self.superseded.clear();
+        self.needs_sync = false;
         Ok(())
     }
 
@@ -555,6 +569,7 @@ impl<K: Signer> DurableMote<K> {
     fn append(&mut self, input: &Input<'_>) -> Result<(), DurableError> {
         self.journal.append(&input.encode())?;
         self.records += 1;
+        self.needs_sync |= !matches!(input, Input::Progress(_));
         Ok(())
     }
 

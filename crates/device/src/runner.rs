@@ -56,8 +56,10 @@ const BATCH: usize = 256;
 /// The time by which an earlier clock of this device may have been ahead of its clock now, in
 /// milliseconds.
 const CLOCK_TOLERANCE_MS: u64 = 86_400_000;
-/// The interval at which the clock is read.
-const TICK: Duration = Duration::from_millis(200);
+/// The longest interval at which the clock is read, because it may be set.
+const TICK: Duration = Duration::from_secs(1);
+/// The shortest interval at which the clock is read.
+const SHORTEST_TICK: Duration = Duration::from_millis(10);
 /// If this many seals wait for the gateway, a recording without a pace pauses until there are
 /// fewer.
 const MOST_WAITING: usize = 2;
@@ -80,6 +82,9 @@ pub struct Settings {
     pub publisher: Option<Publisher>,
     /// The device's health, which is sent to the gateway; `None` if it is not.
     pub health: Option<HealthLink>,
+    /// How long readings of the open seal may wait, after they are durable, so that one frame has
+    /// several of them. They wait only while the gateway has everything that was sent before.
+    pub linger: Duration,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -98,6 +103,7 @@ impl Settings {
             urgent: None,
             publisher: None,
             health: None,
+            linger: Duration::ZERO,
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(30),
         }
@@ -257,6 +263,12 @@ impl<'a> Now<'a> {
         self.is_behind = is_behind;
         epoch.max(least)
     }
+
+    /// Returns when the clock must be read again: when the current epoch ends, or earlier.
+    fn next_tick(&self) -> Duration {
+        let end_ms = self.clock.end_ms((self.machine)(), self.start.elapsed());
+        Duration::from_millis(end_ms).clamp(SHORTEST_TICK, TICK)
+    }
 }
 
 /// Determines when the readings of a recording are due.
@@ -306,6 +318,14 @@ impl<'a> Readings<'a> {
                 let next = rows.next();
                 (Self::Recorded { rows, next, pace: Pace { speed, start: None } }, passed as u64)
             }
+        }
+    }
+
+    /// Returns when a live source must read the clock again.
+    fn next_tick(&self) -> Option<Duration> {
+        match self {
+            Self::Recorded { .. } => None,
+            Self::Live { now, .. } => Some(now.next_tick()),
         }
     }
 
@@ -375,6 +395,8 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         mote,
         answerers,
         retry: Retry::new(&settings),
+        sent: Instant::now(),
+        lingers_until: None,
         settings,
         ran,
         is_ended: false,
@@ -407,7 +429,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             run.send_report(link).await?;
             run.send(link).await?
         } else {
-            run.mote.sync()?;
+            run.mote.sync_inputs()?;
             false
         };
         run.report_urgent();
@@ -416,8 +438,9 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             return Ok(run.ran);
         }
         let due = run.answer(sum_links, turn).await?;
-        let is_live = matches!(readings, Readings::Live { .. });
         let holds_back = readings.is_free() && run.holds_back();
+        let tick = readings.next_tick();
+        run.watch_answers();
         tokio::select! {
             () = &mut stop => {
                 for reading in arrived(&mut urgent) {
@@ -448,7 +471,8 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
             reading = next_urgent(&mut urgent) => run.take_urgent(&mut readings, reading)?,
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             () = sleep_until(run.retry.at) => run.try_again(is_up),
-            () = tokio::time::sleep(TICK), if is_live => {}
+            () = tokio::time::sleep(tick.unwrap_or_default()), if tick.is_some() => {}
+            () = sleep_until(run.lingers_until.unwrap_or(run.retry.at)), if run.lingers_until.is_some() => {}
             () = std::future::ready(()), if has_more => {}
             came = readings.next(holds_back) => {
                 run.take(&mut readings, came)?;
@@ -465,6 +489,10 @@ struct Run<'a, K> {
     settings: Settings,
     ran: Ran,
     retry: Retry,
+    /// When readings were last sent to the gateway.
+    sent: Instant,
+    /// When the readings that wait for others must be sent, if there are any.
+    lingers_until: Option<Instant>,
     /// Whether the source has ended and its last epoch is closed.
     is_ended: bool,
     /// Whether newer seals are being given up because too many wait.
@@ -631,6 +659,13 @@ impl<K: Signer + Send> Run<'_, K> {
     /// Returns whether the device must send again if the gateway does not answer.
     fn awaits_answer(&self) -> bool {
         self.mote.mote().awaits_answer() || self.mote.has_urgent()
+    }
+
+    /// Starts to wait for an answer of the gateway, or stops, when the first frame without an answer was
+    /// sent or the last one was answered.
+    fn watch_answers(&mut self) {
+        let is_in_transit = self.mote.mote().is_in_transit() || self.mote.has_urgent();
+        self.retry.watch(is_in_transit);
     }
 
     /// Marks everything to be sent again, because the wait for an acknowledgement is over.

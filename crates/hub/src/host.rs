@@ -19,6 +19,8 @@ use crate::line::MAX_WAITING;
 
 /// The first wait before a device starts again.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// How long a reading that is durable may wait for others, so that fewer frames go to the gateway.
+const LINGER: Duration = Duration::from_secs(5);
 /// The longest wait before a device starts again.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -165,7 +167,11 @@ async fn once(
     }
     let mut link = gateway.open(id.0).map_err(|error| Trouble::from(&error))?;
     let calendar = newest.calendar().clone();
-    let settings = runner::Settings { rosters: Some(rosters), ..runner::Settings::new(calendar) };
+    let settings = runner::Settings {
+        rosters: Some(rosters),
+        linger: LINGER,
+        ..runner::Settings::new(calendar)
+    };
     let (send, records) = mpsc::channel(2 * MAX_WAITING);
     intake.run(send);
     let mut taken = |_| {};

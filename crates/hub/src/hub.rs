@@ -119,6 +119,9 @@ pub enum HubError {
     /// The broker's address is wrong, or the broker refuses the hub.
     #[error(transparent)]
     Broker(#[from] LinkError),
+    /// The task of a device has panicked, which is a bug. Its readings that are durable are kept.
+    #[error("the task of a device has failed, which is a bug; start the hub again")]
+    DeviceFailed,
 }
 
 impl HubError {
@@ -129,6 +132,7 @@ impl HubError {
             Self::Listen(error) => error.name(),
             Self::Udp { .. } => "CannotListen",
             Self::Broker(error) => error.name(),
+            Self::DeviceFailed => "Internal",
         }
     }
 
@@ -139,6 +143,7 @@ impl HubError {
             Self::Listen(error) => error.kind(),
             Self::Udp { .. } => ErrorKind::Usage,
             Self::Broker(error) => error.kind(),
+            Self::DeviceFailed => ErrorKind::Internal,
         }
     }
 }
@@ -292,7 +297,7 @@ impl Hub {
     /// Runs until `stop` completes. Then makes the readings that have arrived durable.
     ///
     /// # Errors
-    /// [`HubError::Broker`] if the broker refuses the hub.
+    /// [`HubError::Broker`] if the broker refuses the hub, [`HubError::DeviceFailed`].
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), HubError> {
         let mut connections = JoinSet::new();
         for state in self.broker.drain(..) {
@@ -308,16 +313,25 @@ impl Hub {
             }
             std::future::pending().await
         };
-        let refusal = tokio::select! {
+        let devices = &mut self.devices;
+        let failed = async {
+            while devices.join_next().await.is_none_or(|ended| ended.is_ok()) {
+                if devices.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let error = tokio::select! {
             () = stop => None,
-            error = refused => Some(error),
+            error = refused => Some(HubError::from(error)),
+            () = failed => Some(HubError::DeviceFailed),
         };
         self.stop.send_replace(true);
         while self.devices.join_next().await.is_some() {}
         self.recorded.send_replace(true);
         while self.messages.join_next().await.is_some() {}
         self.tasks.shutdown().await;
-        refusal.map_or(Ok(()), |error| Err(error.into()))
+        error.map_or(Ok(()), Err)
     }
 }
 

@@ -158,6 +158,18 @@ impl DeviceSession {
         self.has_begun
     }
 
+    /// Returns whether the coordinator has answered the current challenge.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Returns whether a frame with the schema or the challenge is due.
+    #[must_use]
+    pub const fn greets(&self) -> bool {
+        self.wants_schema || self.sends_challenge
+    }
+
     /// Returns the newest epoch that the coordinator has announced, and the round of that epoch.
     /// Returns epoch 0 and round 0 before the first announcement.
     #[must_use]

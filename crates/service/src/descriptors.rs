@@ -22,6 +22,11 @@ pub(crate) fn connections(wanted: usize) -> usize {
     }
 }
 
+/// Raises the soft limit to the hard limit, as far as the operating system permits.
+pub fn raise_open_files() {
+    let _ = raised_limit();
+}
+
 fn available(limit: usize, open: usize) -> usize {
     let free = limit.saturating_sub(open);
     // With very few descriptors, some connections are better than none.

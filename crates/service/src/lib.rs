@@ -62,6 +62,7 @@ pub mod tls;
 mod tls_files;
 
 pub use client_key::ClientKey;
+pub use descriptors::raise_open_files;
 pub use file_watch::{FileState, FileWatch};
 pub use health::{Figures, HostHealth};
 pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};

@@ -4,17 +4,20 @@
 
 use crate::group;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::group::{Cloud, FIRST};
+use bytes::Bytes;
 use moteseal_core::DeviceId;
 use moteseal_device::runner::{Ran, Settings as DeviceSettings, Source};
 use moteseal_gateway::{Gateway, Settings, Time};
 use moteseal_net::in_memory::{Faults, Network};
-use moteseal_net::{Client, Options};
+use moteseal_net::link::State;
+use moteseal_net::{ChildLink, Client, Down, LinkError, Options};
 use moteseal_verify::{Calendar, Roster};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 const EPOCH_MS: u64 = 1000;
@@ -222,4 +225,77 @@ fn epochs_wait_for_an_unreachable_cloud_and_are_uploaded_in_order() {
     });
     let audited = group::audit(&roster, &cloud, &truth(&roster, devices));
     assert_eq!(audited.justified, (FIRST..FIRST + epochs).collect::<Vec<_>>(), "{audited:?}");
+}
+
+/// A link that counts the frames that a device sends.
+struct Counting<L> {
+    link: L,
+    sent: Arc<AtomicUsize>,
+}
+
+impl<L: ChildLink + Sync> ChildLink for Counting<L> {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.link.send(frame).await
+    }
+
+    async fn receive(&mut self) -> Result<Down, LinkError> {
+        self.link.receive().await
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.link.state()
+    }
+}
+
+#[test]
+fn readings_that_linger_share_frames_and_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let (epochs, per_epoch) = (3, 50);
+    let roster = group::roster(2, 100, EPOCH_MS);
+    let cloud = Cloud::default();
+    let sent = runtime().block_on(async {
+        let url = cloud.serve().await;
+        let network = Network::new(11, Faults { loss: 0.1, ..Faults::default() });
+        let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
+        let run = |at: u8, linger: Duration| {
+            let mut mote = group::mote(&roster, at, folder.path(), 8);
+            let link = network.child(group::device_id(&roster, at).0);
+            let recording = group::recording(at, EPOCH_MS, epochs, per_epoch);
+            let settings = DeviceSettings {
+                first_wait: Duration::from_millis(50),
+                linger,
+                ..DeviceSettings::new(Calendar::constant(EPOCH_MS))
+            };
+            let sent = Arc::new(AtomicUsize::new(0));
+            let mut link = Counting { link, sent: Arc::clone(&sent) };
+            tokio::spawn(async move {
+                let source = Source::Recording { recording: &recording, speed: Some(1.0) };
+                let done = std::future::pending();
+                let mut taken = |_| {};
+                let ran = moteseal_device::runner::run(
+                    &mut mote, &mut link, source, settings, &mut taken, done,
+                );
+                let ran = ran.await.unwrap();
+                assert_eq!(
+                    ran,
+                    Ran { readings: epochs * per_epoch, is_done: true, ..Ran::default() }
+                );
+                sent.load(Ordering::Relaxed)
+            })
+        };
+        let (at_once, lingering) = (run(0, Duration::ZERO), run(1, Duration::from_millis(250)));
+        let sent = (at_once.await.unwrap(), lingering.await.unwrap());
+        until("all epochs are at the cloud", || {
+            cloud.manifests.lock().unwrap().len() as u64 == epochs
+        })
+        .await;
+        gateway.stop().await;
+        sent
+    });
+    let audited = group::audit(&roster, &cloud, &truth(&roster, 2));
+    assert_eq!(audited.justified, (FIRST..FIRST + epochs).collect::<Vec<_>>(), "{audited:?}");
+    assert!(audited.sensed.values().all(|&sensed| sensed == per_epoch), "{audited:?}");
+    // Without lingering, most frames have one reading. A lost frame is repeated.
+    assert!(sent.1 * 2 < sent.0, "{sent:?}");
 }

@@ -16,6 +16,16 @@ use crate::hub_home::{Home, Process};
 /// An agent that repeats each line of its input. It needs no other program.
 const ECHO: &str = "#!/bin/sh\necho\nwhile read -r line; do echo \"$line\"; done\n";
 
+/// An agent that counts: it continues with the number that it has stored, and ends cleanly on SIGTERM.
+const COUNT: &str = r#"#!/usr/bin/perl
+$| = 1;
+my ($stop, $n, $path) = (0, 0, "$ENV{MOTESEAL_DATA}/n");
+$SIG{TERM} = sub { $stop = 1 };
+if (open(my $file, '<', $path)) { $n = <$file> + 0; }
+while (!$stop) { $n++; print "{\"n\":$n,\"version\":VERSION}\n"; select(undef, undef, undef, 0.02); }
+open(my $file, '>', $path) or die; print $file $n; close($file) or die;
+"#;
+
 const HUB: [&str; 2] = ["--config", "hub.toml"];
 
 /// A folder with an operator's key, a roster, and a configuration without sources.
@@ -67,7 +77,7 @@ impl Folder {
     }
 
     fn pack(&self, version: u32) -> String {
-        pack(self.0.path(), version);
+        pack(self.0.path(), version, ECHO);
         let out = format!("echo-{version}.agent");
         self.done(&pack_arguments(&out));
         out
@@ -81,11 +91,11 @@ impl Folder {
     }
 }
 
-/// Writes the folder and the description of a version of the agent.
-fn pack(folder: &std::path::Path, version: u32) {
+/// Writes the folder and the description of a version of an agent.
+fn pack(folder: &std::path::Path, version: u32, program_text: &str) {
     let program = folder.join("echo/agent.sh");
     fs::create_dir_all(program.parent().unwrap()).unwrap();
-    fs::write(&program, format!("{ECHO}# version {version}\n")).unwrap();
+    fs::write(&program, format!("{program_text}# version {version}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let text = format!(
         "group = \"home\"\nname = \"echo\"\nversion = {version}\narguments = [\"agent.sh\"]\n\
@@ -194,7 +204,7 @@ fn a_broadcast_package_runs_and_its_commands_become_rows_and_messages_for_actuat
          [broadcast]\nca = [\"keys/base.pub.pem\"]\n[[broadcast.link]]\nurl = \"{url}\"\n\
          [[broadcast.topic]]\nlabel = \"kitchen-lamp\"\nmqtt = \"lamp/set\"\n"
     ));
-    pack(&home.path(""), 1);
+    pack(&home.path(""), 1, ECHO);
     home.done(&pack_arguments("echo.agent"));
     let (hub, _) = home.hub();
 
@@ -221,4 +231,46 @@ fn a_broadcast_package_runs_and_its_commands_become_rows_and_messages_for_actuat
     assert_eq!(output.stdout, b"on\n", "{}", home.log("hub"));
     hub.stop();
     assert!(!home.log("hub").contains("ERROR"), "{}", home.log("hub"));
+}
+
+#[test]
+fn readings_of_an_agent_that_is_updated_in_place_are_rows_exactly_once() {
+    let home = Home::new(&["counter".to_owned()], "1s");
+    fs::set_permissions(home.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    home.configure(
+        "[[source]]\ndevice = \"counter\"\nagent = \"echo\"\ncolumns = [\"n::u32\", \"version::u8\"]\n",
+    );
+    for version in [1, 2] {
+        pack(&home.path(""), version, &COUNT.replace("VERSION", &version.to_string()));
+        home.done(&pack_arguments(&format!("echo-{version}.agent")));
+    }
+    home.done(&install("echo-1.agent"));
+    let (_hub, _) = home.hub();
+    let start = Instant::now();
+    let until_newest_is = |version: u64| {
+        loop {
+            let rows = home.rows("counter");
+            let numbers = |key: &str| -> Vec<u64> {
+                rows.iter().filter_map(|row| row[key].as_u64()).collect()
+            };
+            let expected: Vec<u64> = (1..).take(rows.len()).collect();
+            assert_eq!(numbers("n"), expected, "{}", home.log("hub"));
+            let versions = numbers("version");
+            if versions.len() > 20 && versions.iter().rev().take(20).all(|of| *of == version) {
+                return versions;
+            }
+            let is_late = start.elapsed() > Duration::from_secs(120);
+            assert!(!is_late, "{versions:?}\n{}", home.log("hub"));
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    };
+    until_newest_is(1);
+    // Delivered as a file, while readings flow.
+    fs::copy(home.path("echo-2.agent"), home.path("hub/inbox/.part")).unwrap();
+    fs::rename(home.path("hub/inbox/.part"), home.path("hub/inbox/echo.agent")).unwrap();
+    until_newest_is(2);
+    home.done(&[&["hub", "agent", "rollback", "echo"][..], &HUB].concat());
+    let versions = until_newest_is(1);
+    let changes = versions.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert_eq!(changes, 2, "{versions:?}");
 }

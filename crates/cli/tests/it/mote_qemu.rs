@@ -29,7 +29,7 @@ const EVENTS: [u32; 8] = [120, 1440, 1440, 1440, 1440, 1440, 1440, 1240];
 const REBOOTS: usize = 10;
 /// The numbers of epochs of the query: at least, and at most if the reboots take long.
 const SUM_EPOCHS: usize = 3;
-const MAX_SUM_EPOCHS: usize = 30;
+const MAX_SUM_EPOCHS: usize = 90;
 const QUERY: &str = "SELECT SUM(humidity), COUNT(*) FROM sensors EPOCH DURATION 4s";
 const COLUMNS: &str = "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]";
 /// The recordings that the firmware replays, one after the other (firmware/mote/build.rs).

@@ -48,7 +48,7 @@ impl<K: Signer> DurableMote<K> {
             return Ok(is_new.map(|_| false));
         }
         // Most acknowledgements change nothing. They are not written to the journal.
-        let sent_before = self.mote.sent_before();
+        let (sent_before, waiting) = (self.mote.sent_before(), self.mote.waiting());
         let result = self.mote.acknowledged(frame);
         if self.mote.sent_before() != sent_before {
             self.append(&Input::SentBefore(None))?;
@@ -56,6 +56,8 @@ impl<K: Signer> DurableMote<K> {
         match result {
             Ok(Received::Progress(progress)) => {
                 self.append(&Input::Progress(progress))?;
+                // After a restart without this, the device would send a whole seal that is stored.
+                self.needs_sync |= self.mote.waiting() < waiting;
                 self.tidy()?;
             }
             Ok(Received::Ahead(rollback)) => {

@@ -131,6 +131,21 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         !self.is_done() || !self.has_begun()
     }
 
+    /// Returns whether the gateway must answer something that was sent or that is about to be sent: a
+    /// challenge, events, or a closed seal.
+    #[must_use]
+    pub fn is_in_transit(&self) -> bool {
+        let is_sent = self.open.as_ref().is_some_and(|open| open.forwarder.is_in_transit());
+        is_sent || !self.waiting.is_empty() || !self.session.is_answered()
+    }
+
+    /// Returns whether nothing is due but readings of the open seal that were never sent.
+    #[must_use]
+    pub fn has_only_new_readings(&self) -> bool {
+        let has_new = self.open.as_ref().is_some_and(|open| !open.forwarder.is_drained());
+        has_new && !self.session.greets() && !self.is_in_transit()
+    }
+
     /// Returns the number of readings in seals that were given up, since the start of the session.
     #[must_use]
     pub const fn given_up(&self) -> u64 {

@@ -10,6 +10,9 @@ use super::Settings;
 pub(super) struct Retry {
     first: Duration,
     longest: Duration,
+    /// Whether the gateway must answer something. If not, frames are sent again after `longest`, to see
+    /// whether the gateway still has everything.
+    is_waiting: bool,
     /// The current wait, which ends at `at`.
     pub(super) wait: Duration,
     pub(super) at: Instant,
@@ -20,7 +23,15 @@ pub(super) struct Retry {
 impl Retry {
     pub(super) fn new(settings: &Settings) -> Self {
         let (first, longest, now) = (settings.first_wait, settings.longest_wait, Instant::now());
-        Self { first, longest, wait: first, at: now + first, last_received: now }
+        Self { first, longest, is_waiting: true, wait: first, at: now + first, last_received: now }
+    }
+
+    /// Notes whether the gateway must answer something. Starts a wait when this changes.
+    pub(super) fn watch(&mut self, is_waiting: bool) {
+        if std::mem::replace(&mut self.is_waiting, is_waiting) != is_waiting {
+            self.wait = self.first;
+            self.at = Instant::now() + if is_waiting { self.first } else { self.longest };
+        }
     }
 
     /// Starts again with the shortest wait, because the gateway makes progress.

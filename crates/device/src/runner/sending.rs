@@ -7,10 +7,11 @@ use moteseal_api::NamedError as _;
 use moteseal_core::signature::Signer;
 use moteseal_net::link::State;
 use moteseal_net::{ChildLink, LinkError};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::{Run, RunError};
+use crate::mote::BUFFER;
 
 /// The maximum number of frames that are sent before the gateway's frames are received again.
 pub(super) const FRAMES: usize = 32;
@@ -20,7 +21,16 @@ pub(super) const SEND_TIME: Duration = Duration::from_secs(2);
 impl<K: Signer + Send> Run<'_, K> {
     /// Makes everything durable and sends what is due. Returns whether there may be more frames.
     pub(super) async fn send<L: ChildLink>(&mut self, link: &L) -> Result<bool, RunError> {
+        self.lingers_until = self.lingers();
+        if self.lingers_until.is_some() {
+            self.mote.sync_inputs()?;
+            self.send_urgent(link).await?;
+            return Ok(false);
+        }
         let frames = self.mote.frames(FRAMES)?;
+        if !frames.is_empty() {
+            self.sent = Instant::now();
+        }
         self.send_urgent(link).await?;
         let has_more = frames.len() == FRAMES;
         for frame in frames {
@@ -33,6 +43,14 @@ impl<K: Signer + Send> Run<'_, K> {
             }
         }
         Ok(has_more)
+    }
+
+    /// Returns until when the readings of the open seal wait for others, if they do.
+    fn lingers(&self) -> Option<Instant> {
+        let mote = self.mote.mote();
+        let may_wait = mote.has_only_new_readings() && mote.buffered() < BUFFER / 2;
+        let until = self.sent + self.settings.linger;
+        (may_wait && !self.is_ended && until > Instant::now()).then_some(until)
     }
 }
 

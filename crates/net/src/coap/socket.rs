@@ -1,5 +1,6 @@
 //! An endpoint on a UDP socket, with or without DTLS, driven by a task.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -35,6 +36,11 @@ const ROUND_PAUSE: Duration = Duration::from_millis(5);
 const NOTIFICATIONS: usize = 64;
 /// The receive and send buffers of a socket, in bytes; the operating system may grant less.
 const SOCKET_BUFFER: usize = 4 << 20;
+
+thread_local! {
+    /// Room for one datagram, for all sockets of a thread: a hub has hundreds of them.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 1 << 16]);
+}
 
 /// The requests of peers, processed on the task of the socket. It must not block.
 pub trait Service: Send + 'static {
@@ -77,7 +83,7 @@ pub type Representation = Box<dyn FnMut(&Request) -> Option<Response> + Send>;
 /// Returns whether a device is a member.
 type IsMember = Box<dyn Fn(&[u8; 8]) -> bool + Send>;
 
-/// What the task is asked to do.
+/// What the task is asked to do. It is boxed, because a channel has room for at least 32 of them.
 enum Command {
     Request(To, Request, Duration, Pending),
     /// Sends a request to each of these peers.
@@ -152,7 +158,7 @@ impl Pending {
 /// A handle of a socket's task.
 #[derive(Clone)]
 pub struct Handle {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Box<Command>>,
     status: watch::Receiver<Status>,
     counters: Arc<Mutex<SocketCounters>>,
     address: SocketAddr,
@@ -189,7 +195,7 @@ impl Handle {
         patience: Duration,
     ) -> Result<Response, RequestError> {
         let (sender, response) = oneshot::channel();
-        let command = Command::Request(to, request, patience, Pending::Once(sender));
+        let command = Box::new(Command::Request(to, request, patience, Pending::Once(sender)));
         self.commands.send(command).await.map_err(|_| RequestError::SessionEnded)?;
         response.await.unwrap_or(Err(RequestError::SessionEnded))
     }
@@ -198,7 +204,8 @@ impl Handle {
     /// request has ended.
     pub async fn send(&self, to: To, request: Request, permit: Option<OwnedSemaphorePermit>) {
         let pending = Pending::Permit(permit);
-        let _ = self.commands.send(Command::Request(to, request, Duration::ZERO, pending)).await;
+        let command = Box::new(Command::Request(to, request, Duration::ZERO, pending));
+        let _ = self.commands.send(command).await;
     }
 
     /// Like [`send`](Self::send), but if there is no room, the request is dropped, and the result is
@@ -206,14 +213,15 @@ impl Handle {
     #[must_use]
     pub fn try_send(&self, to: To, request: Request) -> bool {
         let pending = Pending::Permit(None);
-        self.commands.try_send(Command::Request(to, request, Duration::ZERO, pending)).is_ok()
+        let command = Box::new(Command::Request(to, request, Duration::ZERO, pending));
+        self.commands.try_send(command).is_ok()
     }
 
     /// Sends a request to each of these peers of a server's socket, for whose responses nobody waits.
     /// The requests are sent one after another. Those of an earlier call that are not sent yet are
     /// dropped.
     pub async fn send_each(&self, peers: Vec<Peer>, request: Request) {
-        let _ = self.commands.send(Command::Each(peers, request)).await;
+        let _ = self.commands.send(Box::new(Command::Each(peers, request))).await;
     }
 
     /// Observes a representation.
@@ -225,26 +233,27 @@ impl Handle {
         let (number, number_of) = oneshot::channel();
         let request = Request { observes: true, ..request };
         let pending = Pending::Many(sender, Some(number));
-        let command = Command::Request(to, request, Duration::ZERO, pending);
+        let command = Box::new(Command::Request(to, request, Duration::ZERO, pending));
         self.commands.send(command).await.map_err(|_| RequestError::SessionEnded)?;
         Ok(Observation { versions, number: Some(number_of), commands: self.commands.clone() })
     }
 
     /// Answers a request.
     pub async fn respond(&self, id: ExchangeId, response: Response) {
-        let _ = self.commands.send(Command::Respond(id, response)).await;
+        let _ = self.commands.send(Box::new(Command::Respond(id, response))).await;
     }
 
     /// Sends a new version of a resource to its observers
     /// ([`Endpoint::notify`](super::Endpoint::notify)).
     pub async fn notify(&self, path: impl Into<String>, representation: Representation) {
-        let _ = self.commands.send(Command::Notify(path.into(), representation)).await;
+        let command = Box::new(Command::Notify(path.into(), representation));
+        let _ = self.commands.send(command).await;
     }
 
     /// Ends the DTLS sessions of the devices for which `is_member` returns false.
     pub fn retain(&self, is_member: impl Fn(&[u8; 8]) -> bool + Send + 'static) {
         let commands = self.commands.clone();
-        let command = Command::Retain(Box::new(is_member));
+        let command = Box::new(Command::Retain(Box::new(is_member)));
         if let Err(mpsc::error::TrySendError::Full(command)) = commands.try_send(command) {
             tokio::spawn(async move { drop(commands.send(command).await) });
         }
@@ -262,7 +271,7 @@ impl Handle {
 pub struct Observation {
     versions: mpsc::Receiver<Result<Response, RequestError>>,
     number: Option<oneshot::Receiver<u64>>,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<Box<Command>>,
 }
 
 impl Observation {
@@ -276,7 +285,7 @@ impl Observation {
 impl Drop for Observation {
     fn drop(&mut self) {
         if let Some(Ok(number)) = self.number.take().map(|mut number| number.try_recv()) {
-            let _ = self.commands.try_send(Command::Cancel(number));
+            let _ = self.commands.try_send(Box::new(Command::Cancel(number)));
         }
     }
 }
@@ -388,7 +397,7 @@ struct Driver {
     endpoint: Endpoint,
     transport: Transport,
     service: Box<dyn Service>,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<Box<Command>>,
     /// Who waits for the response to each own request.
     pending: HashMap<u64, Pending>,
     /// The requests that wait for a session with the server.
@@ -403,7 +412,6 @@ struct Driver {
 impl Driver {
     async fn run(mut self) {
         let socket = Arc::clone(&self.wire.socket);
-        let mut buffer = vec![0; 1 << 16];
         // The runtime does not know yet that the socket is writable. Without this, the first message of
         // a handshake would be lost, and sent again after a second.
         let _ = socket.writable().await;
@@ -422,16 +430,16 @@ impl Driver {
             tokio::select! {
                 readable = socket.readable() => {
                     if readable.is_ok() {
-                        self.receive(&mut buffer);
+                        BUFFER.with_borrow_mut(|buffer| self.receive(buffer));
                     }
                 }
                 command = self.commands.recv() => {
                     // All handles are gone, and with them all who could use this socket.
                     let Some(command) = command else { return };
-                    self.obey(command);
+                    self.obey(*command);
                     for _ in 0..BATCH {
                         let Ok(command) = self.commands.try_recv() else { break };
-                        self.obey(command);
+                        self.obey(*command);
                     }
                 }
                 () = sleep => self.timeout(),

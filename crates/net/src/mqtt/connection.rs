@@ -23,6 +23,8 @@ use crate::tls;
 const QUEUE: usize = 256;
 /// The maximum number of frames that are published and that the broker has not acknowledged.
 const IN_FLIGHT: u16 = 100;
+/// The same for a session [`Acknowledged`](Session::Acknowledged), which publishes nothing.
+const NONE_IN_FLIGHT: u16 = 1;
 /// The maximum size of a packet in bytes: a frame with its topic and headers.
 const MAX_PACKET: u32 = (MAX_FRAME + 1024) as u32;
 /// The maximum size of a packet from a broker of MQTT 3.1.1 for a session
@@ -275,6 +277,7 @@ impl Connection {
     ) -> Result<(Self, Sender), LinkError> {
         let is_persistent = session != Session::Transient;
         let is_manual = session == Session::Acknowledged;
+        let in_flight = if is_manual { NONE_IN_FLIGHT } else { IN_FLIGHT };
         #[cfg(not(feature = "tls"))]
         if url.scheme() == "mqtts" {
             return Err(LinkError::BadAddress {
@@ -316,7 +319,7 @@ impl Connection {
                     set.set_credentials(login.user.clone(), login.password.text().to_owned());
                 }
                 set.set_keep_alive(keep_alive)
-                    .set_inflight(IN_FLIGHT)
+                    .set_inflight(in_flight)
                     .set_clean_session(!is_persistent);
                 let longest = if is_manual { LONG_PACKET } else { MAX_PACKET as usize };
                 set.set_max_packet_size(longest, MAX_PACKET as usize);
@@ -343,7 +346,7 @@ impl Connection {
                     set.set_credentials(login.user.clone(), login.password.text().to_owned());
                 }
                 set.set_keep_alive(keep_alive)
-                    .set_outgoing_inflight_upper_limit(IN_FLIGHT)
+                    .set_outgoing_inflight_upper_limit(in_flight)
                     .set_clean_start(!is_persistent);
                 set.set_max_packet_size(Some(MAX_PACKET));
                 if is_manual {
@@ -354,7 +357,7 @@ impl Connection {
                     set.set_session_expiry_interval(Some(
                         u32::try_from(SESSION.as_secs()).unwrap_or(u32::MAX),
                     ));
-                    set.set_session_store(NothingInTransit { in_flight: IN_FLIGHT, is_manual });
+                    set.set_session_store(NothingInTransit { in_flight, is_manual });
                 }
                 let mut network = set.network_options();
                 network.set_tcp_nodelay(true);

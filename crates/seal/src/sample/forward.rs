@@ -330,6 +330,12 @@ impl<const N: usize> Forwarder<N> {
         self.acknowledged == self.noted
     }
 
+    /// Returns whether events were sent that are not known to be durable at the coordinator.
+    #[must_use]
+    pub const fn is_in_transit(&self) -> bool {
+        self.sent > self.acknowledged
+    }
+
     /// Returns the number of bytes of the buffer that are in use.
     #[must_use]
     pub const fn buffered(&self) -> usize {

@@ -14,6 +14,7 @@ pub mod epoch;
 pub mod existing;
 pub mod forward;
 mod manifest;
+mod memory;
 mod owned;
 pub mod permutation;
 pub mod readings;

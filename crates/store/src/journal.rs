@@ -320,8 +320,7 @@ impl Journal {
         if sync && !self.unsynced && until <= self.filled && self.write_past_cache()? {
             return Ok(());
         }
-        self.file.seek(SeekFrom::Start(self.end))?;
-        self.file.write_all(&self.pending)?;
+        write_at(&mut self.file, &self.pending, self.end)?;
         if matches!(self.past_cache, PastCache::Open(_)) {
             // The copy of the last block that direct writes use is now out of date.
             self.past_cache = PastCache::Untried;
@@ -613,6 +612,20 @@ impl Tail {
     const fn lacks(self, end: u64) -> bool {
         matches!(self, Self::Strict { acknowledged } if end < acknowledged)
     }
+}
+
+/// Writes all bytes at an offset of the file.
+#[cfg(unix)]
+fn write_at(file: &mut File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    file.write_all_at(bytes, offset)
+}
+
+/// Writes all bytes at an offset of the file.
+#[cfg(not(unix))]
+fn write_at(file: &mut File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.seek(SeekFrom::Start(offset))?;
+    file.write_all(bytes)
 }
 
 fn lock(path: &Path, file: &File) -> Result<(), JournalError> {

@@ -1,5 +1,6 @@
 //! The client's side: one server.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,20 @@ use super::{DtlsError, Event, Identity, MAX_PLAINTEXT};
 
 /// The maximum duration of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(40);
+
+thread_local! {
+    /// Room for a result of polling a connection, for all clients of a thread.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Calls a function with room for the result of polling a connection.
+fn with_buffer<T>(poll: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    let mut buffer = BUFFER.take();
+    buffer.resize(buffer.len().max(engine::BUFFER), 0);
+    let polled = poll(&mut buffer);
+    BUFFER.set(buffer);
+    polled
+}
 
 /// The client's end of the session with one server. After the session has ended, the client can
 /// [`connect`](Self::connect) again.
@@ -25,7 +40,6 @@ pub struct Client {
     is_open: bool,
     wait: Instant,
     sent: u32,
-    buffer: Vec<u8>,
 }
 
 type Out<'o> = &'o mut dyn FnMut(Event<'_>);
@@ -48,7 +62,6 @@ impl Client {
             is_open: false,
             wait: now,
             sent: 0,
-            buffer: vec![0; engine::BUFFER],
         })
     }
 
@@ -125,9 +138,7 @@ impl Client {
     }
 
     fn advance(&mut self, done: Result<(), DtlsError>, out: Out<'_>) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let done = done.and_then(|()| self.poll(&mut buffer, out));
-        self.buffer = buffer;
+        let done = done.and_then(|()| with_buffer(|buffer| self.poll(buffer, out)));
         match done {
             Ok(wait) => self.wait = wait,
             Err(why) => self.finish(why, out),
@@ -179,9 +190,11 @@ impl Client {
         }
         if matches!(why, DtlsError::Closed | DtlsError::WornOut) {
             connection.close();
-            while let Step::Send(datagram) = connection.poll(&mut self.buffer) {
-                out(Event::Send { to: peer, datagram });
-            }
+            with_buffer(|buffer| {
+                while let Step::Send(datagram) = connection.poll(buffer) {
+                    out(Event::Send { to: peer, datagram });
+                }
+            });
         }
         out(Event::Closed { peer, session, why });
     }

@@ -12,6 +12,7 @@
 
 use core::hash::{Hash, Hasher};
 
+use super::memory::Memory;
 use crate::tree::{self, Frontier};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Level;
@@ -29,7 +30,7 @@ const SUBTREE: u8 = 0x80;
 /// The entries of one open seal, in at most `N` bytes.
 #[derive(Clone)]
 pub(super) struct Buffer<const N: usize> {
-    bytes: [u8; N],
+    bytes: Memory<N>,
     used: usize,
     /// The offset of the first entry that has not been sent.
     unsent: usize,
@@ -143,7 +144,7 @@ impl Growing {
 
 impl<const N: usize> Buffer<N> {
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; N], used: 0, unsent: 0, settled: 0 }
+        Self { bytes: Memory::new(), used: 0, unsent: 0, settled: 0 }
     }
 
     /// Returns the number of bytes in use.
@@ -188,6 +189,11 @@ impl<const N: usize> Buffer<N> {
         if is_over { self.used } else { self.settled }
     }
 
+    /// Frees the memory that the content does not use, because nothing will be added.
+    pub(super) fn end(&mut self) {
+        self.bytes.shrink(self.used);
+    }
+
     /// Marks the entries before the offset `at` as sent.
     pub(super) const fn sent_up_to(&mut self, at: usize) {
         self.unsent = at;
@@ -200,6 +206,7 @@ impl<const N: usize> Buffer<N> {
         #[allow(clippy::cast_possible_truncation)]
         let length = (content.len() as u16).to_be_bytes();
         let end = at + HEAD + content.len();
+        self.bytes.grow(end);
         let entry = &mut self.bytes[at..end];
         entry[..4].copy_from_slice(&start.to_be_bytes());
         entry[4] = mark;
@@ -259,6 +266,7 @@ impl<const N: usize> Buffer<N> {
         }
         self.bytes.copy_within(start..self.used, 0);
         self.used -= start;
+        self.bytes.shrink(self.used);
         self.unsent = self.unsent.saturating_sub(start);
         self.settled = self.settled.saturating_sub(start);
     }

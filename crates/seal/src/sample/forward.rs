@@ -215,8 +215,9 @@ impl<const N: usize> Forwarder<N> {
     }
 
     /// Ends the seal: no more events follow. The last entries of a tree may then be sent.
-    pub const fn end(&mut self) {
+    pub fn end(&mut self) {
         self.is_over = true;
+        self.buffer.end();
     }
 
     /// Writes the events of the next frame to `scratch`, whose length limits the events and a

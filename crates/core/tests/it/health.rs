@@ -294,7 +294,7 @@ proptest! {
             let mut row = [0; MAX_ROW];
             let length = Columns::row(&schema, (at_ms, node), &health, &mut row).unwrap();
             let row = &row[..length];
-            prop_assert_eq!(RecordCheck::new(&schema).check_record(row), Ok(()));
+            prop_assert_eq!(RecordCheck::new(&schema).check(row), Ok(()));
             let value = |name: &str| schema.field(name).map(|field| field.read(row).unwrap());
             let integer = |value: u32| Value::Integer(Decimal { numerator: value.into(), divisor: 1 });
             prop_assert_eq!(value("at"), Some(Value::Timestamp(i64::try_from(at_ms).unwrap())));

@@ -35,7 +35,7 @@ const fn offer(session: u64) -> HealthSession {
 fn a_device_states_the_session_that_its_coordinator_began() {
     let mut device = DeviceSession::new(DEVICE, key(1), 0);
     let mut out = [0; MAX_HEALTH_SESSION];
-    let offer = self::offer(u64::MAX).close(DEVICE, &key(1), &mut out).unwrap();
+    let offer = offer(u64::MAX).close(DEVICE, &key(1), &mut out).unwrap();
     assert_eq!(device.read_health_session(offer), Ok(self::offer(u64::MAX)));
     assert_eq!(offer.len(), MAX_HEALTH_SESSION);
     assert!(HealthSession::is_claimed(offer));

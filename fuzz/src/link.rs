@@ -187,7 +187,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     health.set(Item::LinkBadCrc, 70_000).set(Item::Rssi, -87);
     let report = HealthFrame { session: 7, interval_s: 30, health };
     add(report.close(device, &key, &mut out).unwrap());
-    add(HealthSession(8).close(device, &key, &mut out).unwrap());
+    let offer = HealthSession { session: 8, unix_ms: 1 << 41, answers: (3, 86_400) };
+    add(offer.close(device, &key, &mut out).unwrap());
     let digest = sealed.seal.digest();
     for answer in [
         EventAnswer::Stored { digest },

@@ -29,6 +29,7 @@ from .broadcast import (
 )
 from .encoding import M64, Refused, Skipped, decode, optional, unhex
 from .hashes import be, chacha12_words, device_id, group_id, level_of, levels_of, salt_of, siphash24
+from .health import frame_health, frame_health_session, health_record, health_row
 from .link import (
     Followed,
     dtls_psk,
@@ -672,6 +673,16 @@ OPERATIONS = {
     ),
     "link.event_answer": lambda _, given: frame_event_answer(
         unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
+    ),
+    "link.health": lambda _, given: frame_health(
+        unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"])
+    ),
+    "link.health_session": lambda _, given: frame_health_session(
+        unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
+    ),
+    "health.record": lambda _, given: health_record(unhex(given["record"])),
+    "health.row": lambda _, given: health_row(
+        unhex(given["schema"]), unhex(given["record"]), given["at"], given["node"]
     ),
     "link.follow": follow_vector,
     "coordinator.offers": offers_vector,

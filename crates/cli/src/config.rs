@@ -101,6 +101,8 @@ pub(crate) struct Aggregator {
     pub(crate) coaps: Option<Certificates>,
     /// The broker between the gateway and its parent, if it differs from `link`.
     pub(crate) up_link: Option<BrokerConfig>,
+    #[serde(default)]
+    pub(crate) health: Health,
 }
 
 /// The contents of `serial.toml`.
@@ -120,6 +122,8 @@ pub(crate) struct Serial {
     pub(crate) broadcast: Option<BrokerConfig>,
     #[serde(default)]
     pub(crate) port: Vec<SerialPort>,
+    #[serde(default)]
+    pub(crate) health: Health,
 }
 
 /// To which aggregators the private sums of motes on serial lines are sent.
@@ -205,7 +209,23 @@ pub(crate) struct Device {
     pub(crate) sum: Members,
 }
 
-/// The section `[health]` of a device or a gateway.
+/// Stands for the name of the device in paths.
+pub(crate) const PLACEHOLDER: &str = "{device}";
+
+/// Returns the path that a template names for a device.
+pub(crate) fn device_path(template: &str, device: &str, folder: &Path) -> PathBuf {
+    folder.join(template.replace(PLACEHOLDER, device))
+}
+
+pub(crate) fn default_key() -> String {
+    format!("keys/{PLACEHOLDER}.key.pem")
+}
+
+pub(crate) fn default_link_secret() -> String {
+    format!("keys/{PLACEHOLDER}.link.key")
+}
+
+/// The section `[health]` of a device, a gateway or a hub.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Health {
@@ -216,11 +236,49 @@ pub(crate) struct Health {
     pub(crate) min: Option<Duration>,
     /// How unusual a rate is reported at once; 0 for a fixed period.
     pub(crate) threshold: Option<u32>,
-    /// Where a gateway also serves health, without DTLS.
+    /// Where a gateway or a hub also serves health, without DTLS.
     pub(crate) listen: Option<SocketAddr>,
+    /// The device that seals the reports, as a stream of its own.
+    pub(crate) device: Option<String>,
+    /// The device that seals the reports that a gateway receives.
+    pub(crate) nodes: Option<String>,
+    /// The paths of the files of these devices, with `{device}` in them.
+    pub(crate) key: Option<String>,
+    pub(crate) next_key: Option<String>,
+    pub(crate) salt_key: Option<String>,
+    pub(crate) link_secret: Option<String>,
+    pub(crate) chain: Option<String>,
+    pub(crate) state: Option<String>,
 }
 
 impl Health {
+    /// Checks that these keys are not set. `file` is the configuration, and `why` says what to do instead.
+    pub(crate) fn refuse(
+        &self,
+        file: &Path,
+        keys: &[(&str, bool)],
+        why: &str,
+    ) -> Result<(), Failure> {
+        match keys.iter().find(|(_, is_set)| *is_set) {
+            Some((key, _)) => Err(Failure::usage(why).about_key(file, &format!("health.{key}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that no device is named to seal the reports. `file` is the configuration.
+    pub(crate) fn refuse_streams(&self, file: &Path) -> Result<(), Failure> {
+        let set = [
+            ("device", self.device.is_some()),
+            ("nodes", self.nodes.is_some()),
+            ("key", self.key.is_some()),
+            ("next_key", self.next_key.is_some()),
+            ("salt_key", self.salt_key.is_some()),
+            ("link_secret", self.link_secret.is_some()),
+            ("chain", self.chain.is_some()),
+        ];
+        self.refuse(file, &set, "this program seals no reports of health; leave it out")
+    }
+
     /// Returns the policy of the reports. `file` is the configuration.
     pub(crate) fn policy(&self, file: &Path) -> Result<Policy, Failure> {
         let default = Policy::VARIABLE;
@@ -362,7 +420,7 @@ const fn default_baud() -> u32 {
     115_200
 }
 
-const fn default_waiting() -> u32 {
+pub(crate) const fn default_waiting() -> u32 {
     32
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use futures_util::future::join_all;
-use moteseal_core::health::{Health, Policy, SHORTEST_ON_HOSTS};
+use moteseal_core::health::{Columns, Health, Policy, SHORTEST_ON_HOSTS};
 use moteseal_core::link::LinkKey;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::Answerer;
@@ -32,6 +32,7 @@ use crate::cloud::{Log, log, log_warnings, runtime};
 use crate::config::{self, link_group};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::health_stream;
 use crate::input_table::{check_state, unit_hint};
 use crate::links;
 use crate::policy_watch::PolicyWatch;
@@ -229,6 +230,28 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         Some(_) => Vec::new(),
     };
     let policy = config.health.policy(file)?;
+    let parent_keys =
+        [("listen", config.health.listen.is_some()), ("nodes", config.health.nodes.is_some())];
+    let what = "this key is for a gateway; a device serves its health at the addresses of the section [coap]";
+    config.health.refuse(file, &parent_keys, what)?;
+    let place = health_stream::Place {
+        config: &config.health,
+        file,
+        folder: &folder,
+        state: &state,
+        roster: &roster,
+        roster_path: &roster_path,
+        rosters: roster_watch.rosters(),
+        others: &[&config.device],
+        scheme: config.scheme.into(),
+        waiting_seals: config.waiting_seals,
+    };
+    let history = place.check("device", Columns::Own, None)?;
+    if history.is_some() && matches!(source, Source::Recording(_)) {
+        let what = "the source is a table, whose times determine the epochs, and reports of health have the \
+                    times of the clock; seal them with a device whose source is stdin";
+        return Err(Failure::usage(what).about_key(file, "health.device"));
+    }
     if arguments.check {
         sums::check_policies(&sums, file)?;
         let mut lines = vec![
@@ -252,12 +275,16 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
             let of = if name.is_default() { String::new() } else { format!(" of {name}") };
             lines.push(format!("source {position} of {sources} of private sums{of}"));
         }
+        lines.extend(
+            history.iter().map(|history| format!("health is sealed by {}", history.name())),
+        );
         return report_lines(lines, || {
             json!({
                 "device": config.device,
                 "group": roster.group_name(),
                 "link": config.link.url,
                 "secret": secret.parent(),
+                "health": history.as_ref().map(health_stream::Checked::name),
                 "readings": match &source {
                     Source::Recording(recording) => Some(recording.len()),
                     Source::Lines { .. } => None,
@@ -294,6 +321,17 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         (roster_watch.rosters(), &health),
     )
     .unzip();
+    // A process that records one reading is no running device.
+    let history = history.filter(|_| single.is_none()).map(|history| {
+        let gateway = links::parent_address(
+            &config.link,
+            ("link", file, &folder),
+            link_group(&roster, None),
+            history.secret(),
+        )?;
+        history.open(gateway)
+    });
+    let history = history.transpose()?;
     let keeps_ended = served.is_some();
     let identity =
         Identity { profile, keys, salt_key, link: link_key, challenge, coordinators, keeps_ended };
@@ -378,12 +416,25 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
                 None => std::future::pending().await,
             }
         };
+        let reports = health.reports();
+        let sealing = history.map(|history| {
+            let stream = Arc::clone(history.stream());
+            (history.spawn(), async move { stream.follow(reports).await })
+        });
+        let (sealing, follow) = sealing.unzip();
+        let follow = async {
+            match follow {
+                Some(follow) => follow.await,
+                None => std::future::pending().await,
+            }
+        };
         let ran = tokio::select! {
             ran = runner::run_answering(&mut mote, &mut link, readings, settings, (&mut answerers, &mut sum_links), &mut taken, stop) => {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
             () = health.run() => Err(Failure::new(Exit::Internal, "health is no longer reported")),
+            () = follow => Err(Failure::new(Exit::Internal, "health is no longer sealed")),
             served = coap::Served::serve(served) => served.and(Err(Failure::new(Exit::Internal, "readings are no longer served"))),
             () = sums::log_links(states) => Err(Failure::new(Exit::Internal, "the links are no longer watched")),
             () = commands => Err(Failure::new(Exit::Internal, "commands are no longer served")),
@@ -391,6 +442,12 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
             () = roster_watch.run(|_| Ok(())) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
         };
         drop(keep);
+        if let Some(sealing) = sealing {
+            match &ran {
+                Ok(ran) if ran.is_done => sealing.end().await,
+                _ => sealing.stop().await,
+            }
+        }
         Ok::<_, Failure>((ran?, stored))
     })?;
     progress.finish_and_clear();

@@ -10,16 +10,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use futures_util::future::join_all;
+use moteseal_core::health::Columns;
+use moteseal_core::record::Scheme;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::Signer;
 use moteseal_gateway::health::{GatewayHealth, HealthService};
 use moteseal_gateway::service::Rosters;
 use moteseal_gateway::station::{self, CoordinatorKeys};
 use moteseal_gateway::{Gateway, Settings, Station, StationError, Time};
-use moteseal_net::ParentLink as _;
-use moteseal_net::coap::{Config as CoapConfig, Security, Socket};
+use moteseal_net::coap::Socket;
+use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::MqttParent;
+use moteseal_net::{ParentAddress, ParentLink as _};
 use moteseal_service::{HostHealth, stop_signal};
 use moteseal_verify::Roster;
 use tracing::{info, warn};
@@ -28,7 +32,9 @@ use crate::cloud::{Log, log, runtime};
 use crate::config::{self, link_group, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::health_stream::{self, Hosted, Sealing};
 use crate::links::{Children, Listen};
+use crate::process_health;
 use crate::progress::{bytes, count, thousands};
 use crate::roster_watch::RosterWatch;
 use crate::succession::{Succession, record_roster};
@@ -171,14 +177,8 @@ fn serve_health(
     health: &Arc<GatewayHealth>,
 ) -> Result<Option<(Socket, String)>, Failure> {
     let Some(address) = listen else { return Ok(None) };
-    let service = HealthService(Arc::clone(health));
-    let socket =
-        Socket::listen(address, Security::Plain, CoapConfig::default(), |_| Box::new(service));
-    let socket = socket.map_err(|error| {
-        Failure::usage(format_args!("cannot listen on {address}: {error}; set health.listen"))
-    })?;
+    let (socket, url) = process_health::socket(address, HealthService(Arc::clone(health)))?;
     health.attach(socket.handle().clone());
-    let url = format!("coap://{}/h", socket.handle().address());
     Ok(Some((socket, url)))
 }
 
@@ -230,6 +230,27 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let settings =
         Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
     let policy = config.health.policy(file)?;
+    let secret_key = [("link_secret", config.health.link_secret.is_some())];
+    let what = "the gateway derives the link secrets of its own devices; leave it out";
+    config.health.refuse(file, &secret_key, what)?;
+    let place = health_stream::Place {
+        config: &config.health,
+        file,
+        folder: &folder,
+        state: &state,
+        roster: &roster,
+        roster_path: &roster_path,
+        rosters: roster_watch.rosters(),
+        others: &[],
+        scheme: Scheme::Star,
+        waiting_seals: config::default_waiting(),
+    };
+    let own = place.check("device", Columns::Own, Some(&secret))?;
+    let nodes = place.check("nodes", Columns::Relayed, Some(&secret))?;
+    if let (Some(_), config::Time::Recorded) = (own.as_ref().or(nodes.as_ref()), config.time) {
+        let what = "time = \"recorded\" takes the epochs from replayed readings, and reports of health have the times of the clock";
+        return Err(Failure::usage(what).about_key(file, "health"));
+    }
     if arguments.check {
         // This reads the broker's address and files but sends nothing, because the link's task does
         // not run.
@@ -272,6 +293,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             ),
             ("listen", metrics(config.listen)),
         ]);
+        let streams = own.iter().chain(&nodes);
+        rows.extend(streams.map(|stream| ("health", format!("sealed by {}", stream.name()))));
         return valid(&rows);
     }
     log(arguments.log);
@@ -299,10 +322,29 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         "the journal was read"
     );
     runtime()?.block_on(async move {
-        let children = Children { group: roster.group(), name, members, secret: &link_secret };
+        let children =
+            Children { group: roster.group(), name: name.clone(), members, secret: &link_secret };
         let (parent, urls) =
             listen.open(link.as_ref(), children, (file, &folder), Some(&health))?;
         let served = serve_health(config.health.listen, &health)?;
+        // The devices of the gateway's own streams are its children within the process.
+        let network = Network::new(0, Faults::default());
+        let children = own.iter().chain(&nodes).map(|stream| stream.device().0).collect();
+        let parent = parent.with_in_process(&network, children);
+        let address = || ParentAddress::InProcess { network: network.clone(), group: name.clone() };
+        let own = own.map(|own| own.open(address())).transpose()?;
+        let nodes = nodes.map(|nodes| (nodes.device(), nodes)).map(|(device, nodes)| {
+            let nodes = nodes.open(address())?;
+            let stream = Arc::clone(nodes.stream());
+            // The reports of this stream's device are not rows of it.
+            health.on_taken(Box::new(move |of, name, health| {
+                if of != device {
+                    stream.push(name, health);
+                }
+            }));
+            Ok::<_, Failure>(nodes)
+        });
+        let nodes = nodes.transpose()?;
         let write = record.clone();
         let rosters = Rosters {
             newest: roster_watch.rosters(),
@@ -314,7 +356,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let gateway = Gateway::bind(station, settings, cloud)
             .await?
             .with_rosters(rosters)
-            .with_health(health);
+            .with_health(Arc::clone(&health));
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -337,6 +379,17 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
                 _ = stop_signal() => {}
                 error = refused => refusal = Some(error),
             }
+        };
+        let follow = own.as_ref().map(|own| {
+            let (stream, reports) = (Arc::clone(own.stream()), health.reports());
+            tokio::spawn(async move { stream.follow(reports).await })
+        });
+        let sealing: Vec<_> = own.into_iter().chain(nodes).map(Hosted::spawn).collect();
+        // The devices stop before the gateway, so that it has what they recorded.
+        let stop = async {
+            stop.await;
+            follow.iter().for_each(tokio::task::JoinHandle::abort);
+            join_all(sealing.into_iter().map(Sealing::stop)).await;
         };
         let ended = tokio::select! {
             ended = gateway.run(parent, stop) => ended,

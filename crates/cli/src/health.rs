@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// Print the table once and exit
     #[arg(long)]
     once: bool,
+    /// Show all nodes, also if they do not fit the terminal
+    #[arg(long)]
+    all: bool,
     /// Report nodes for which this is true: ITEM/s > NUMBER for a count, ITEM < NUMBER for a value,
     /// `restarts > NUMBER`, `age > SECONDS`; may be repeated
     #[arg(long, value_name = "RULE")]
@@ -222,6 +225,7 @@ async fn watch(
     });
     let mut view = View {
         table: Table::new(arguments.alert.clone()),
+        shows_all: arguments.all,
         is_live: !is_json() && std::io::stdout().is_terminal(),
         recent: Vec::new(),
         hook,
@@ -255,6 +259,8 @@ struct View {
     table: Table,
     /// Whether stdout is a terminal on which the table is drawn again and again.
     is_live: bool,
+    /// Whether nodes that do not fit the terminal are shown too.
+    shows_all: bool,
     recent: Vec<Alert>,
     /// Where alerts are sent.
     hook: Option<mpsc::Sender<Alert>>,
@@ -300,7 +306,13 @@ impl View {
         // Move to the upper left corner, and clear what follows.
         let mut screen = "\x1b[H\x1b[J".to_owned();
         let alerts = self.recent.iter().map(ToString::to_string);
-        for line in self.table.lines(Instant::now()).into_iter().chain(alerts) {
+        let now = Instant::now();
+        // Below the last line, the cursor needs one too.
+        let lines = match out.rows().filter(|_| !self.shows_all) {
+            Some(rows) => self.table.lines_within(now, rows.saturating_sub(alerts.len() + 1)),
+            None => self.table.lines(now),
+        };
+        for line in lines.into_iter().chain(alerts) {
             screen.extend(line.chars().filter(|char| !char.is_control()));
             screen.push_str("\r\n");
         }

@@ -12,25 +12,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use moteseal_api::ErrorKind;
-use moteseal_core::link::LinkKey;
-use moteseal_core::record::DeviceId;
+use moteseal_core::health::Columns;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
-use moteseal_core::signature::SecretKey;
-use moteseal_device::durable::Identity;
-use moteseal_device::key_ring::KeyRing;
-use moteseal_device::outbox::default_state_path;
-use moteseal_device::{DurableMote, Outbox, Profile, chain_state};
 use moteseal_hub::agents::broadcasts::publish;
 use moteseal_hub::agents::launcher::{NOT_STARTED, launch};
 use moteseal_hub::agents::package::Trust;
-use moteseal_hub::{Broker, Device, Mapping, Settings, Trouble, column_ids};
+use moteseal_hub::{Broker, Mapping, Settings, column_ids};
 use moteseal_net::mqtt::{Publisher, Version};
-use moteseal_service::{raise_open_files, stop_signal};
-use moteseal_verify::Roster;
+use moteseal_service::{Figures, raise_open_files, stop_signal};
 use serde_json::json;
-use tokio::sync::watch;
 use tracing::warn;
 use zeroize::Zeroizing;
 
@@ -38,9 +29,11 @@ use crate::cloud::{Log, log, runtime_with};
 use crate::config::{link_group, link_options, load_as};
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::input_table::{check_state, unit_hint};
+use crate::health_stream;
+use crate::input_table::unit_hint;
 use crate::links;
-use crate::progress::count;
+use crate::opening::{Opening, SecretSource};
+use crate::process_health;
 use crate::roster;
 use crate::roster_watch::RosterWatch;
 use crate::terminal::{diagnostic, report_lines};
@@ -135,105 +128,6 @@ fn key_of(source: &config::Source, key: &str) -> String {
     format!("source {}{dot}{key}", source.device)
 }
 
-/// Everything that opening the device of a source needs. It reads the keys each time, so that the hub
-/// holds each secret only once.
-#[derive(Clone)]
-struct Opening {
-    name: String,
-    device: DeviceId,
-    key_path: PathBuf,
-    next_key: Option<PathBuf>,
-    salt_key: PathBuf,
-    link_secret: PathBuf,
-    chain: Option<PathBuf>,
-    state: PathBuf,
-    schema: Vec<u8>,
-    scheme: moteseal_core::record::Scheme,
-    waiting_seals: u32,
-    rosters: watch::Receiver<Arc<Roster>>,
-}
-
-/// The checked keys of a source.
-struct Keys {
-    ring: KeyRing<SecretKey>,
-    first: moteseal_core::signature::PublicKey,
-    secret: moteseal_client::input::LinkSecret,
-    chain: PathBuf,
-}
-
-impl Opening {
-    /// Reads and checks the keys. A failure comes with the key of the configuration.
-    fn keys(&self, roster: &Roster) -> Result<Keys, (&'static str, Failure)> {
-        let listed = roster.device(self.device).ok_or_else(|| {
-            ("device", Failure::usage(format_args!("the roster has no device {}", self.name)))
-        })?;
-        let mut keys = vec![files::secret_key(&self.key_path).map_err(|error| ("key", error))?];
-        let first = keys[0].public();
-        if let Some(next_key) = &self.next_key {
-            keys.push(files::secret_key(next_key).map_err(|error| ("next_key", error))?);
-        }
-        let ring = KeyRing::new(keys, listed).ok_or_else(|| {
-            let what = format!(
-                "{} is not the key that the roster certifies for {}; use the secret key that belongs to the public key in the roster",
-                self.key_path.display(),
-                self.name
-            );
-            ("key", Failure::usage(what))
-        })?;
-        let secret = files::link_secret(&self.link_secret, roster, Some(self.device));
-        let secret = secret.map_err(|error| ("link_secret", error))?;
-        let chain = match &self.chain {
-            Some(chain) => chain.clone(),
-            None => default_state_path(&self.key_path, self.device)
-                .map_err(|error| ("chain", Failure::from(error)))?,
-        };
-        check_state(listed, &first, &self.key_path, &chain, "chain")
-            .map_err(|error| ("chain", error))?;
-        Ok(Keys { ring, first, secret, chain })
-    }
-
-    /// Opens the device's journal.
-    fn open(&self) -> Result<DurableMote<SecretKey>, Failure> {
-        let roster = Arc::clone(&self.rosters.borrow());
-        let Keys { ring, first, secret, chain } = self.keys(&roster).map_err(|(_, error)| error)?;
-        let salt_key = files::salt_key(&self.salt_key)?;
-        let listed = roster
-            .device(self.device)
-            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
-        let schema = Schema::decode(&self.schema)
-            .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
-        let profile = Profile::new(&roster, &self.name, self.scheme, &schema)
-            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
-        let challenge = getrandom::u64().map_err(|error| {
-            Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
-        })?;
-        chain_state::begin_first((&self.key_path, &first), &chain, listed)?;
-        // The low half of the challenge is as random as the high half, which the session uses.
-        #[allow(clippy::cast_possible_truncation)]
-        let opened =
-            Outbox::open_forwarding(&self.state, &chain, &roster, self.device, challenge as u32)?;
-        let link = LinkKey::new(&secret);
-        let coordinators = roster.coordinators();
-        let keeps_ended = false;
-        let identity =
-            Identity { profile, keys: ring, salt_key, link, challenge, coordinators, keeps_ended };
-        let journal = self.state.join("journal");
-        let mut mote = DurableMote::open(identity, opened, &journal, self.waiting_seals)?;
-        mote.leave_outdated(&roster)?;
-        Ok(mote)
-    }
-}
-
-/// Returns why a device could not be opened again.
-fn trouble(failure: &Failure) -> Trouble {
-    let kind = match failure.exit() {
-        Exit::Internal => ErrorKind::Internal,
-        Exit::Unreachable => ErrorKind::Unreachable,
-        _ => ErrorKind::Usage,
-    };
-    Trouble::new(failure.name().unwrap_or("Failed"), failure.to_string(), kind)
-}
-
 /// Returns the token that HTTP clients must send.
 fn token(path: &Path) -> Result<Zeroizing<String>, Failure> {
     let bytes = files::read(path)?;
@@ -266,6 +160,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     if config.source.is_empty() {
         return Err(in_key("source")(Failure::usage("write a table [[source]] for each sensor")));
     }
+    let policy = config.health.policy(file)?;
     let group = link_group(&roster, None);
     let state = folder.join(&config.state);
     let (mut names, mut sources, mut lines) = (HashSet::new(), Vec::new(), Vec::new());
@@ -287,18 +182,16 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let opening = Opening {
             name: source.device.clone(),
             device,
-            salt_key: source
-                .salt_key
-                .as_ref()
-                .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path)),
+            salt_key: source.salt_key.as_ref().map(|path| folder.join(path)),
             key_path,
             next_key: source.next_key.as_ref().map(|path| folder.join(path)),
-            link_secret: config.link_secret_path(source, &folder),
+            link_secret: SecretSource::File(config.link_secret_path(source, &folder)),
             chain: source.chain.as_ref().map(|path| folder.join(path)),
             state: state.join(&source.device),
             schema: mapping.schema().to_vec(),
             scheme: source.scheme.unwrap_or(config.scheme).into(),
             waiting_seals: config.waiting_seals,
+            policy,
             rosters: roster_watch.rosters(),
         };
         let keys = opening.keys(&roster).map_err(in_source)?;
@@ -312,6 +205,30 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         lines.push((source.device.clone(), columns));
         sources.push((opening, mapping, from, source.retained, gateway));
     }
+    let devices: Vec<&str> = config.source.iter().map(|source| &*source.device).collect();
+    let nodes = [("nodes", config.health.nodes.is_some())];
+    let what =
+        "only a gateway receives reports of nodes; the devices of a hub report to their gateway";
+    config.health.refuse(file, &nodes, what)?;
+    let place = health_stream::Place {
+        config: &config.health,
+        file,
+        folder: &folder,
+        state: &state,
+        roster: &roster,
+        roster_path: &roster_path,
+        rosters: roster_watch.rosters(),
+        others: &devices,
+        scheme: config.scheme.into(),
+        waiting_seals: config.waiting_seals,
+    };
+    let history = place.check("device", Columns::Own, None)?;
+    let history = history.map(|history| {
+        let link = ("link", file.as_path(), folder.as_path());
+        let gateway = links::parent_address(&config.link, link, group.clone(), history.secret())?;
+        Ok::<_, Failure>((history, gateway))
+    });
+    let history = history.transpose()?;
     let broker = config.mqtt.as_ref().map(|mqtt| {
         let options = link_options(&mqtt.broker(), "mqtt", file, &folder, group.clone())?;
         let client = mqtt.client.clone().unwrap_or_else(|| format!("moteseal-hub-{group}"));
@@ -328,6 +245,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     });
     let http = http.transpose()?;
     if arguments.check {
+        let history = history.as_ref().map(|(history, _)| history.name());
+        lines.extend(history.map(|name| (name.to_owned(), vec!["health of this hub".to_owned()])));
         let texts =
             lines.iter().map(|(device, columns)| format!("{device}: {}", columns.join(", ")));
         let end = "the configuration is valid; without --check the hub would run now".to_owned();
@@ -367,22 +286,20 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let agents = agents.transpose()?;
     let mut opened = Vec::with_capacity(sources.len());
     for (opening, mapping, from, takes_retained, gateway) in sources {
-        let first = opening
-            .open()
-            .map_err(|failure| failure.of(format_args!("device {}", opening.name)))?;
-        if first.mote().waiting() > 0 {
-            let seals = count(first.mote().waiting() as u64, "seal");
-            diagnostic(format_args!("{}: {seals} from an earlier session", opening.name));
-        }
-        let schema = Schema::decode(&opening.schema)
-            .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
-        column_ids::record(&opening.state, &schema)
-            .map_err(|error| Failure::from(error).of(format_args!("device {}", opening.name)))?;
-        let (name, id) = (opening.name.clone(), opening.device);
-        let again = Box::new(move || opening.open().map_err(|failure| trouble(&failure)));
-        let device = Device { id, gateway, first, again };
+        let (name, state, schema) =
+            (opening.name.clone(), opening.state.clone(), opening.schema.clone());
+        let device = opening.host(gateway)?;
+        let schema =
+            Schema::decode(&schema).map_err(|error| Failure::named(Exit::Usage, error.named()))?;
+        column_ids::record(&state, &schema)
+            .map_err(|error| Failure::from(error).of(format_args!("device {name}")))?;
         opened.push(moteseal_hub::Source { name, mapping, from, takes_retained, device });
     }
+    let figures: Vec<_> = opened.iter().map(|source| Arc::clone(&source.device.figures)).collect();
+    let health = process_health::open("hub", (&config.health, file), &state, move |health| {
+        Figures::write_sums(&figures, health);
+    })?;
+    let history = history.map(|(history, gateway)| history.open(gateway)).transpose()?;
     let publishing = broker
         .as_ref()
         .map(|broker| (broker.options.clone(), format!("{}/commands", broker.client)));
@@ -393,6 +310,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         listen: config.listen,
         rosters: roster_watch.rosters(),
         broadcasts: agents.as_ref().and_then(agents::Running::receives),
+        more_metrics: Some(process_health::metrics(&health, "hub")),
     };
     // Each source has a connection to the broker, a socket to the gateway and several files.
     raise_open_files();
@@ -400,10 +318,20 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     // are concurrent. More threads wake more often for nothing.
     runtime_with(THREADS)?.block_on(async move {
         let hub = moteseal_hub::Hub::start(settings).await?;
+        let served = process_health::serve(config.health.listen, &health)?;
         for address in [hub.pages(), hub.http()].into_iter().flatten() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
+        if let Some((_, url)) = &served {
+            let _ = writeln!(std::io::stdout(), "{url}");
+        }
+        let reports = health.reports();
+        let sealing = history.map(|history| {
+            let stream = Arc::clone(history.stream());
+            tokio::spawn(async move { stream.follow(reports).await });
+            history.spawn()
+        });
         if let (Some(agents), Some((options, client))) = (&agents, publishing)
             && let Some(commands) = agents.commands_for_broker()
         {
@@ -422,11 +350,16 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
                 None => signal.await,
             }
         };
-        tokio::select! {
+        let ended = tokio::select! {
             ended = hub.run(stop) => ended.map_err(Failure::from),
+            () = health.run() => Err(Failure::new(Exit::Internal, "health is no longer reported")),
             () = roster_watch.run(|_| Ok(())) => {
                 Err(Failure::new(Exit::Internal, "the roster is no longer watched"))
             }
+        };
+        if let Some(sealing) = sealing {
+            sealing.stop().await;
         }
+        ended
     })
 }

@@ -338,6 +338,13 @@ impl LinkSecret {
         Ok((DeviceId(device), Self { bytes, parent: Some(parent.to_owned()) }))
     }
 
+    /// Derives the secret of a child.
+    #[must_use]
+    pub fn of(parent: &Self, group: GroupId, child: DeviceId) -> Self {
+        let name = hex::encode(LinkKey::name_of(parent));
+        Self { bytes: LinkKey::secret_of(parent, group, child), parent: Some(name) }
+    }
+
     /// Returns the contents of the file of a secret that was derived for a child.
     #[must_use]
     pub fn derived_file(parent: &Self, roster: &Roster, child: DeviceId) -> Zeroizing<String> {

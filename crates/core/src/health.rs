@@ -2,15 +2,17 @@
 //!
 //! A record contains totals since the node's start, not differences, so a lost record loses no count.
 //! [`Difference`] computes what was counted between two records, over wraps and restarts.
-//! [`Reporter`] decides when a node reports. The items and their groups follow RERUM D5.3, section
+//! [`Reporter`] decides when a node reports. [`Columns`] makes rows of a stream of records. The items and their groups follow RERUM D5.3, section
 //! 3.2; the groups of the queue and the values of the device after the temperature are our own.
 
+mod columns;
 mod item;
 mod rates;
 mod reporter;
 
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
+pub use columns::{Columns, MAX_ROW};
 pub use item::{GROUPS, Group, ITEMS, Item, Kind};
 pub use rates::{Difference, Totals};
 pub use reporter::{
@@ -102,6 +104,16 @@ impl Health {
             only.set(item, value);
         }
         only
+    }
+
+    /// Returns the sum of all losses and faults since the start. What is a part of another total counts once.
+    #[must_use]
+    pub fn faults(&self) -> i64 {
+        let counted = |(item, value): (Item, i64)| {
+            (item.is_fault() && item.counted_in().is_none_or(|whole| self.get(whole).is_none()))
+                .then_some(value)
+        };
+        self.values().filter_map(counted).sum()
     }
 
     /// Copies the known values of another record.

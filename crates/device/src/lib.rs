@@ -65,6 +65,8 @@ pub mod chain_state;
 mod clock;
 pub mod coap;
 pub mod durable;
+pub mod health_stream;
+pub mod hosted;
 pub mod import;
 pub mod key_ring;
 pub mod mote;

@@ -40,7 +40,7 @@ use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Announcement, Forwarder, Noted};
 use moteseal_seal::stream::{Open as OpenItem, Selection};
 use moteseal_seal::tree::Tree;
-use moteseal_seal::wire::{MAX_EVENTS, MAX_HEALTH_FRAME, MAX_RECORD};
+use moteseal_seal::wire::{HealthSession, MAX_EVENTS, MAX_HEALTH_FRAME, MAX_RECORD};
 use moteseal_seal::{Answers, Seal, Statement, star};
 use moteseal_verify::{Roster, write};
 
@@ -588,6 +588,14 @@ impl<K: Signer, const N: usize> Mote<K, N> {
     /// [`FrameError`].
     pub fn open_health_session(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
         self.session.open_health_session(frame)
+    }
+
+    /// Reads the frame by which the gateway begins a session of reports, without any effect.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn read_health_session(&self, frame: &[u8]) -> Result<HealthSession, FrameError> {
+        self.session.read_health_session(frame)
     }
 
     /// Receives the gateway's refusal of a seal. Returns the seal and the name of the refusal if

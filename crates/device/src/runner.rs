@@ -642,6 +642,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 }
                 Err(error) => self.log.warn("ignored another sender's announcement", error.named()),
             },
+            Down::Frame(frame) if !self.takes(frame) => {}
             Down::Frame(frame) => match self.mote.acknowledged(frame)? {
                 Ok(is_news) => {
                     self.retry.received();

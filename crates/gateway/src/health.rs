@@ -5,22 +5,20 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use moteseal_core::health::{Health, Policy, SHORTEST_ON_HOSTS};
+use moteseal_core::health::{Health, Item, Policy, SHORTEST_ON_HOSTS};
 use moteseal_core::record::DeviceId;
 use moteseal_net::coap::links;
 use moteseal_net::coap::{Code, ExchangeId, Format, Handle, Owner, Request, Response, Service};
-use moteseal_net::health::{CONF, NodeHealth, NodeReport, Nodes, NotTaken};
+use moteseal_net::health::{CONF, CORE, NodeHealth, NodeReport, Nodes, NotTaken, Report};
 use moteseal_service::health::store;
 use moteseal_service::{Figures, HostHealth};
 use moteseal_verify::Roster;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::info;
 
-/// The path of the list of resources (RFC 6690).
-const CORE: &str = "/.well-known/core";
 /// The name of the gateway's own health.
 pub const GATEWAY: &str = "gateway";
 /// The shortest time between two notifications of one resource. News within it go together.
@@ -33,7 +31,12 @@ pub struct GatewayHealth {
     figures: Arc<Figures>,
     sockets: Mutex<Vec<Handle>>,
     has_news: Notify,
+    /// Is called with each report that was taken: the node, its name, and the health.
+    on_taken: OnceLock<OnTaken>,
 }
+
+/// Receives the reports that a gateway takes. It must not block.
+pub type OnTaken = Box<dyn Fn(DeviceId, &str, &Health) + Send + Sync>;
 
 impl fmt::Debug for GatewayHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +57,8 @@ impl GatewayHealth {
     /// Creates the health of a gateway of a group.
     #[must_use]
     pub fn new(roster: &Roster, policy: Policy, host: HostHealth) -> Arc<Self> {
-        let figures = Arc::new(Figures::default());
+        // The gateway neither has urgent events of its own nor gives readings up.
+        let figures = Arc::new(Figures::without(&[Item::UrgentWaiting, Item::GivenUp]));
         let own = Arc::clone(&figures);
         let source = move || {
             let mut health = host.sample();
@@ -67,7 +71,19 @@ impl GatewayHealth {
             figures,
             sockets: Mutex::default(),
             has_news: Notify::new(),
+            on_taken: OnceLock::new(),
         })
+    }
+
+    /// Passes each report that is taken from now on to `on_taken`. Only the first call has an effect.
+    pub fn on_taken(&self, on_taken: OnTaken) {
+        let _ = self.on_taken.set(on_taken);
+    }
+
+    /// Returns the reports of the gateway itself, of which only the newest is kept.
+    #[must_use]
+    pub fn reports(&self) -> watch::Receiver<Option<Report>> {
+        self.node.reports()
     }
 
     /// Notes the number of uploads that wait, and of the events that were seen.
@@ -91,18 +107,26 @@ impl GatewayHealth {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
     }
 
-    /// Takes a report of a node, which the node sent.
+    /// Takes a report of a node, which the node sent. Returns a session to offer to the node, if its current
+    /// one is old.
     ///
     /// # Errors
     /// [`NotTaken`].
-    pub fn take(&self, device: DeviceId, report: &NodeReport) -> Result<(), NotTaken> {
+    pub fn take(&self, device: DeviceId, report: &NodeReport) -> Result<Option<u64>, NotTaken> {
         let mut fresh = [0; 8];
         // Without random numbers no session begins, so nothing is taken.
         getrandom::fill(&mut fresh).map_err(|_| NotTaken::OtherSession(None))?;
         let fresh = u64::from_be_bytes(fresh).max(1);
-        lock(&self.nodes).take(Instant::now(), device, report, fresh)?;
+        let (offer, name) = {
+            let mut nodes = lock(&self.nodes);
+            let offer = nodes.take(Instant::now(), device, report, fresh)?;
+            (offer, self.on_taken.get().and_then(|_| nodes.name(device).map(str::to_owned)))
+        };
+        if let (Some(on_taken), Some(name)) = (self.on_taken.get(), name) {
+            on_taken(device, &name, &report.health);
+        }
         self.has_news.notify_one();
-        Ok(())
+        Ok(offer)
     }
 
     /// Continues with the members of a later version of the roster.

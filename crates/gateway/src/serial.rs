@@ -24,7 +24,7 @@ use moteseal_net::serial::{Options, SerialLine};
 use moteseal_net::{Broadcast, BroadcastLink as _, LinkError, mqtt};
 use moteseal_serial::MAX_BODY;
 use moteseal_service::metrics::UPKEEP;
-use moteseal_service::{Monitor, Monitored};
+use moteseal_service::{Monitor, Monitored, MoreMetrics};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -164,6 +164,13 @@ impl SerialGateway {
         let monitor = crate::monitor(settings.listen).await?;
         let ports = settings.ports.clone();
         Ok(Self { ports, shared: Arc::new(Shared::new(settings)), monitor })
+    }
+
+    /// Appends further metrics to those of the gateway, for example those of its own health.
+    #[must_use]
+    pub fn with_more_metrics(mut self, more: MoreMetrics) -> Self {
+        self.monitor = self.monitor.take().map(|monitor| monitor.with_more(more));
+        self
     }
 
     /// Returns the address on which metrics and health are served.

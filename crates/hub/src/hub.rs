@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use moteseal_api::{ErrorKind, NamedError as _};
+use moteseal_device::hosted::{self, Device};
 use moteseal_net::LinkError;
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{self as net_mqtt, Subscriber};
 use moteseal_service::metrics::{Table, UPKEEP};
-use moteseal_service::{ListenError, Monitor, Monitored};
+use moteseal_service::{ListenError, Monitor, Monitored, MoreMetrics};
 use moteseal_verify::Roster;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -21,7 +22,6 @@ use zeroize::Zeroizing;
 
 use crate::coap::{self, Resource};
 use crate::command::{self, Program};
-use crate::host::{self, Device};
 use crate::http::Http;
 use crate::intake::{Intake, LAST, READINGS, REFUSED};
 use crate::line::Line;
@@ -93,6 +93,8 @@ pub struct Settings {
     pub rosters: watch::Receiver<Arc<Roster>>,
     /// Whether broadcasts are received, if they should be.
     pub broadcasts: Option<watch::Receiver<bool>>,
+    /// Appends further metrics, for example those of the hub's own health.
+    pub more_metrics: Option<MoreMetrics>,
 }
 
 impl std::fmt::Debug for Settings {
@@ -198,7 +200,8 @@ impl Hub {
     /// # Errors
     /// [`HubError`].
     pub async fn start(settings: Settings) -> Result<Self, HubError> {
-        let Settings { sources, broker, http, listen, rosters, broadcasts } = settings;
+        let Settings { sources, broker, http, listen, rosters, broadcasts, more_metrics } =
+            settings;
         let table = Arc::new(Table::new());
         table.describe_counter(READINGS, "Readings that are durable.");
         table.describe_counter(REFUSED, "Messages that did not become readings, by reason.");
@@ -214,12 +217,19 @@ impl Hub {
             None => None,
         };
         let monitor = match listen {
-            Some(address) => Some(Monitor::bind(address).await?),
+            Some(address) => {
+                let monitor = Monitor::bind(address).await?;
+                Some(match more_metrics {
+                    Some(more) => monitor.with_more(more),
+                    None => monitor,
+                })
+            }
             None => None,
         };
         for source in sources {
             let Source { name, mapping, from, takes_retained, device } = source;
-            let intake = Arc::new(Intake::new(name, mapping, takes_retained, Arc::clone(&table)));
+            let counts = (Arc::clone(&table), Arc::clone(&device.figures));
+            let intake = Arc::new(Intake::new(name, mapping, takes_retained, counts));
             match from {
                 From::Mqtt(filters) => {
                     if let Some(Broker { options, client }) = &broker {
@@ -259,7 +269,7 @@ impl Hub {
                     });
                 }
             }
-            devices.spawn(host::run(device, intake, rosters.clone(), stopped.clone()));
+            devices.spawn(hosted::run(device, intake, rosters.clone(), stopped.clone()));
         }
         tasks.spawn(log_states(states.clone()));
         let (pages, address) =

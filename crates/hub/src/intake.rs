@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Label};
+use moteseal_device::hosted::Feed;
 use moteseal_device::runner::{LiveReading, Recorded, Reply, system_clock};
-use moteseal_service::LogLimit;
+use moteseal_service::health::increase;
 use moteseal_service::log_limit::{cut, log_suppressed};
 use moteseal_service::metrics::{Table, gauge_value};
+use moteseal_service::{Figures, LogLimit};
 use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio::sync::watch;
 use tracing::warn;
@@ -85,6 +87,8 @@ pub(crate) struct Intake {
     takes_retained: bool,
     target: watch::Sender<Target>,
     table: Arc<Table>,
+    /// Counts the messages that were refused before they reached the device.
+    figures: Arc<Figures>,
     readings: Counter,
     last: Gauge,
     log: LogLimit<&'static str>,
@@ -95,7 +99,7 @@ impl Intake {
         name: String,
         mapping: Mapping,
         takes_retained: bool,
-        table: Arc<Table>,
+        (table, figures): (Arc<Table>, Arc<Figures>),
     ) -> Self {
         let labels = || vec![Label::new("source", name.clone())];
         Self {
@@ -105,24 +109,10 @@ impl Intake {
             takes_retained,
             target: watch::Sender::new(Target::Starting),
             table,
+            figures,
             log: LogLimit::new(LINES, INTERVAL),
             name,
         }
-    }
-
-    /// Passes rows to this channel from now on.
-    pub(crate) fn run(&self, readings: mpsc::Sender<LiveReading>) {
-        self.target.send_replace(Target::Running(readings));
-    }
-
-    /// Accepts no messages until the device runs again.
-    pub(crate) fn pause(&self) {
-        self.target.send_replace(Target::Pausing);
-    }
-
-    /// Refuses all messages until the device runs again.
-    pub(crate) fn stop(&self) {
-        self.target.send_replace(Target::Stopped);
     }
 
     fn count(&self, reason: &'static str, messages: u64) {
@@ -130,8 +120,14 @@ impl Intake {
         self.table.counter_with(REFUSED, labels).increment(messages);
     }
 
-    /// Counts messages, and logs why they are no readings.
+    /// Counts messages that were refused here, and logs why they are no readings.
     fn note(&self, reason: &'static str, messages: u64, why: &str) {
+        increase(&self.figures.refused, messages);
+        self.log(reason, messages, why);
+    }
+
+    /// Counts messages in the metrics, and logs why they are no readings.
+    fn log(&self, reason: &'static str, messages: u64, why: &str) {
         self.count(reason, messages);
         for (reason, lines) in self.log.suppressed() {
             let reason = reason.unwrap_or_default();
@@ -254,9 +250,32 @@ impl Intake {
                 done.tell(Outcome::Durable);
             }
             Recorded::Refused(reason) => {
-                self.refuse(reason, "the row does not fit a frame to the gateway", done);
+                // The device has counted it.
+                let why = "the row does not fit a frame to the gateway";
+                self.log(reason, 1, why);
+                done.tell(Outcome::Refused(why.to_owned()));
             }
         }
+    }
+}
+
+impl Feed for Intake {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, rows: mpsc::Sender<LiveReading>) {
+        self.target.send_replace(Target::Running(rows));
+    }
+
+    /// Sources that can keep their messages do so.
+    fn pause(&self) {
+        self.target.send_replace(Target::Pausing);
+    }
+
+    /// Refuses all messages.
+    fn stop(&self) {
+        self.target.send_replace(Target::Stopped);
     }
 }
 

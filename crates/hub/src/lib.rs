@@ -13,7 +13,6 @@ pub mod agents;
 mod coap;
 pub mod column_ids;
 mod command;
-mod host;
 mod http;
 mod hub;
 mod intake;
@@ -25,6 +24,5 @@ mod udp;
 
 pub use coap::Resource;
 pub use command::Program;
-pub use host::{Device, Open, Remedy, Trouble};
 pub use hub::{Broker, From, Hub, HubError, Settings, Source};
 pub use mapping::Mapping;

@@ -1,4 +1,4 @@
-//! Links of any kind: over MQTT or CoAP, by the scheme of the address.
+//! Links of any kind: over MQTT or CoAP, by the scheme of the address, or within the process.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 use crate::coap::{Address, ChildOptions, CoapChild, CoapParent};
 #[cfg(feature = "tls")]
 use crate::dtls;
+use crate::in_memory::{MemoryChild, MemoryParent, Network};
 use crate::link::{ChildLink, Down, LinkError, Origin, ParentLink, State, Up, Via};
 use crate::mqtt::{self, MqttChild, MqttParent};
 
@@ -22,6 +23,13 @@ pub enum ParentAddress {
     Mqtt(Box<mqtt::Options>),
     /// A parent that listens itself.
     Coap(Box<CoapAddress>),
+    /// A parent in this process.
+    InProcess {
+        /// The network.
+        network: Network,
+        /// The group's name.
+        group: String,
+    },
 }
 
 /// The address of a parent that listens for CoAP.
@@ -61,6 +69,7 @@ impl ParentAddress {
         match self {
             Self::Mqtt(options) => &options.url,
             Self::Coap(coap) => coap.address.url(),
+            Self::InProcess { .. } => "this process",
         }
     }
 
@@ -70,6 +79,7 @@ impl ParentAddress {
         match self {
             Self::Mqtt(options) => &options.group,
             Self::Coap(coap) => &coap.group,
+            Self::InProcess { group, .. } => group,
         }
     }
 
@@ -84,6 +94,7 @@ impl ParentAddress {
         match self {
             Self::Mqtt(options) => Ok(AnyChild::Mqtt(MqttChild::new(options, device)?)),
             Self::Coap(coap) => Ok(AnyChild::Coap(CoapChild::new(coap.options(device)?, device)?)),
+            Self::InProcess { network, .. } => Ok(AnyChild::InProcess(network.child(device))),
         }
     }
 }
@@ -130,6 +141,8 @@ pub enum AnyChild {
     Mqtt(MqttChild),
     /// Over CoAP.
     Coap(CoapChild),
+    /// Within the process.
+    InProcess(MemoryChild),
 }
 
 impl ChildLink for AnyChild {
@@ -137,6 +150,7 @@ impl ChildLink for AnyChild {
         match self {
             Self::Mqtt(link) => link.send(frame).await,
             Self::Coap(link) => link.send(frame).await,
+            Self::InProcess(link) => link.send(frame).await,
         }
     }
 
@@ -144,6 +158,7 @@ impl ChildLink for AnyChild {
         match self {
             Self::Mqtt(link) => link.receive().await,
             Self::Coap(link) => link.receive().await,
+            Self::InProcess(link) => link.receive().await,
         }
     }
 
@@ -151,26 +166,54 @@ impl ChildLink for AnyChild {
         match self {
             Self::Mqtt(link) => link.state(),
             Self::Coap(link) => link.state(),
+            Self::InProcess(link) => link.state(),
         }
     }
 }
 
-/// A parent's end of a link: a broker, listeners for CoAP, or both at once.
+/// A parent's end of a link: a broker, listeners for CoAP, or both at once; and children in this process.
 #[derive(Debug)]
 pub struct AnyParent {
     mqtt: Option<MqttParent>,
     coap: Option<CoapParent>,
+    in_process: Option<InProcess>,
     /// When each child last proved that it uses the broker, if there are both.
     by_broker: Mutex<HashMap<[u8; 8], Instant>>,
     /// The state of a parent without a broker.
     listening: watch::Sender<State>,
 }
 
+/// The children in this process.
+#[derive(Debug)]
+struct InProcess {
+    parent: MemoryParent,
+    children: Vec<[u8; 8]>,
+}
+
 impl AnyParent {
     /// Creates a parent of children over MQTT, CoAP or both.
     #[must_use]
     pub fn new(mqtt: Option<MqttParent>, coap: Option<CoapParent>) -> Self {
-        Self { mqtt, coap, by_broker: Mutex::default(), listening: watch::Sender::new(State::Up) }
+        let (by_broker, listening) = (Mutex::default(), watch::Sender::new(State::Up));
+        Self { mqtt, coap, in_process: None, by_broker, listening }
+    }
+
+    /// Adds children in this process, which connect to `network`. They have no other link.
+    #[must_use]
+    pub fn with_in_process(self, network: &Network, children: Vec<[u8; 8]>) -> Self {
+        Self { in_process: Some(InProcess { parent: network.parent(), children }), ..self }
+    }
+
+    async fn receive_from_others(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
+        match (&self.mqtt, &self.coap) {
+            (Some(mqtt), Some(coap)) => tokio::select! {
+                up = mqtt.receive_but(device) => up,
+                up = coap.receive_but(device) => up,
+            },
+            (Some(mqtt), None) => mqtt.receive_but(device).await,
+            (None, Some(coap)) => coap.receive_but(device).await,
+            (None, None) => std::future::pending().await,
+        }
     }
 
     fn by_broker(&self) -> MutexGuard<'_, HashMap<[u8; 8], Instant>> {
@@ -185,18 +228,17 @@ impl AnyParent {
 
 impl ParentLink for AnyParent {
     async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
-        match (&self.mqtt, &self.coap) {
-            (Some(mqtt), Some(coap)) => tokio::select! {
-                up = mqtt.receive_but(device) => up,
-                up = coap.receive_but(device) => up,
-            },
-            (Some(mqtt), None) => mqtt.receive_but(device).await,
-            (None, Some(coap)) => coap.receive_but(device).await,
-            (None, None) => std::future::pending().await,
+        let Some(own) = &self.in_process else { return self.receive_from_others(device).await };
+        tokio::select! {
+            up = own.parent.receive_but(device) => up,
+            up = self.receive_from_others(device) => up,
         }
     }
 
     async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
+        if let Some(own) = self.in_process.as_ref().filter(|own| own.children.contains(&device)) {
+            return own.parent.send(device, frame).await;
+        }
         match (&self.mqtt, &self.coap) {
             (Some(_), Some(coap)) if self.is_by_coap(coap, device) => {
                 coap.send(device, frame).await
@@ -216,6 +258,9 @@ impl ParentLink for AnyParent {
     }
 
     async fn announce(&self, announcement: Bytes) -> Result<(), LinkError> {
+        if let Some(own) = &self.in_process {
+            own.parent.announce(announcement.clone()).await?;
+        }
         if let Some(coap) = &self.coap {
             coap.announce(announcement.clone()).await?;
         }
@@ -248,7 +293,8 @@ impl ParentLink for AnyParent {
 
     fn dropped(&self) -> u64 {
         let mqtt = self.mqtt.as_ref().map_or(0, MqttParent::dropped);
-        mqtt + self.coap.as_ref().map_or(0, CoapParent::dropped)
+        let own = self.in_process.as_ref().map_or(0, |own| own.parent.dropped());
+        mqtt + own + self.coap.as_ref().map_or(0, CoapParent::dropped)
     }
 
     fn refused(&self) -> Vec<(&'static str, u64)> {

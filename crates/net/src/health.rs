@@ -12,13 +12,15 @@ mod representation;
 mod webhook;
 
 pub use conf::{ConfError, decode_policy, encode_policy};
-pub use node::{NodeHealth, Report, WATCHED};
+pub use node::{NodeHealth, NodeService, Report, WATCHED};
 pub use nodes::{Heard, Listed, NodeList, NodeReport, Nodes, NotTaken, is_silent};
 pub use representation::{content, json};
 pub use webhook::{Webhook, WebhookError};
 
 use crate::coap::Owner;
 
+/// The path of the list of resources (RFC 6690).
+pub const CORE: &str = "/.well-known/core";
 /// The path of a node's health.
 pub const HEALTH: &str = "/h";
 /// The path of the policy by which a node reports.

@@ -1,5 +1,5 @@
-//! A link within one process, for tests and simulations. It loses, delays, repeats and reorders
-//! frames as configured. A seed makes its faults reproducible.
+//! A link within one process: for a gateway's own devices, and for tests and simulations, in which it
+//! loses, delays, repeats and reorders frames as configured. A seed makes its faults reproducible.
 //!
 //! The faults of a device's n-th frame in a direction depend only on the seed, the device, the
 //! direction and n. They do not depend on how tasks are scheduled. Delays use tokio's clock. If

@@ -207,13 +207,22 @@ impl DeviceSession {
     }
 
     /// Opens the coordinator's frame that begins a session of reports. Returns whether the session is
-    /// another one than before; the caller then reports again.
+    /// another one than before; the caller then reports again. The caller must have checked that the frame
+    /// answers its newest report; any other frame may be a repeated one of an earlier session.
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not such a frame of the coordinator to this device.
     pub fn open_health_session(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
-        let HealthSession(session) = HealthSession::open(frame, self.device, &self.link)?;
+        let HealthSession { session, .. } = self.read_health_session(frame)?;
         Ok(core::mem::replace(&mut self.health, session) != session)
+    }
+
+    /// Reads the coordinator's frame that begins a session of reports, without any effect.
+    ///
+    /// # Errors
+    /// Those of [`open_health_session`](Self::open_health_session).
+    pub fn read_health_session(&self, frame: &[u8]) -> Result<HealthSession, FrameError> {
+        HealthSession::open(frame, self.device, &self.link)
     }
 
     /// Writes the next frame that is due to `out`, or returns `None` if no frame is due. The length

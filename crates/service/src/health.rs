@@ -1,15 +1,15 @@
 //! The health of this machine: the counters of the kernel's network stack, of the interfaces, and the
 //! sensors of temperature and battery.
 //!
-//! A value that the machine does not report is unknown. The offset of the clock is not read: the system
-//! call for it needs `unsafe`.
+//! A value that the machine does not report is unknown. The offset of the clock is not the machine's: a
+//! device compares its clock with its gateway's ([`Figures::clock_offset`]).
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use moteseal_core::health::{Health, Item};
@@ -17,11 +17,44 @@ use moteseal_core::health::{Health, Item};
 /// The file that counts the starts.
 const STARTS: &str = "health.starts";
 
+/// The start of a process, from which its health counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    boot: u32,
+    at: Instant,
+}
+
+impl Start {
+    /// Counts this start in the state folder.
+    ///
+    /// # Errors
+    /// The errors of the operating system for the file that counts the starts. If its content is not a
+    /// number, counting starts again from 1.
+    pub fn count(state: &Path) -> io::Result<Self> {
+        moteseal_files::create_folder(state)?;
+        let file = state.join(STARTS);
+        let before = match fs::read_to_string(&file) {
+            Ok(text) => text.trim().parse().unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0_u32,
+            Err(error) => return Err(error),
+        };
+        let boot = before.wrapping_add(1);
+        moteseal_files::replace(&file, format!("{boot}\n").as_bytes(), moteseal_files::PRIVATE)?;
+        Ok(Self { boot, at: Instant::now() })
+    }
+
+    /// Returns a record without values.
+    #[must_use]
+    pub fn record(&self) -> Health {
+        let seconds = u32::try_from(self.at.elapsed().as_secs()).unwrap_or(u32::MAX);
+        Health::new(self.boot, seconds)
+    }
+}
+
 /// The health of this machine since this process started.
 #[derive(Debug)]
 pub struct HostHealth {
-    boot: u32,
-    start: Instant,
+    start: Start,
     sources: Sources,
     counted: Mutex<Counted>,
 }
@@ -71,24 +104,15 @@ impl HostHealth {
     }
 
     fn open_at(state: &Path, sources: Sources) -> io::Result<Self> {
-        moteseal_files::create_folder(state)?;
-        let file = state.join(STARTS);
-        let before = match fs::read_to_string(&file) {
-            Ok(text) => text.trim().parse().unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0_u32,
-            Err(error) => return Err(error),
-        };
-        let boot = before.wrapping_add(1);
-        moteseal_files::replace(&file, format!("{boot}\n").as_bytes(), moteseal_files::PRIVATE)?;
+        let start = Start::count(state)?;
         let counted = Counted { last: sources.counters(), ..Counted::default() };
-        Ok(Self { boot, start: Instant::now(), sources, counted: Mutex::new(counted) })
+        Ok(Self { start, sources, counted: Mutex::new(counted) })
     }
 
     /// Returns the health now.
     #[must_use]
     pub fn sample(&self) -> Health {
-        let seconds = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
-        let mut health = Health::new(self.boot, seconds);
+        let mut health = self.start.record();
         let counters = self.sources.counters();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.add(counters);
@@ -267,7 +291,7 @@ fn tables(text: &str, counters: &mut HashMap<String, u64>) {
     }
 }
 
-/// What a role counts itself: the items of the group `queue`.
+/// What a role counts and measures itself: the items of the group `queue`, and the offset of the clock.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// What waits for the next node.
@@ -281,29 +305,77 @@ pub struct Figures {
     /// Readings or frames refused.
     pub refused: AtomicU32,
     acknowledged: Mutex<Option<Instant>>,
+    /// How far the clock is ahead of the next node's, in milliseconds.
+    clock_offset: Mutex<Option<i64>>,
+    /// What the role does not count: it is unknown, not 0.
+    unknown: &'static [Item],
 }
 
 impl Figures {
+    /// Creates the figures of a role that does not count these items.
+    #[must_use]
+    pub fn without(unknown: &'static [Item]) -> Self {
+        Self { unknown, ..Self::default() }
+    }
+
     /// Notes that the next node acknowledged something now.
     pub fn acknowledged(&self) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
+    /// Notes how far the clock is ahead of that of the next node, in milliseconds.
+    pub fn clock_offset(&self, ahead_ms: i64) {
+        *self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead_ms);
+    }
+
+    /// Writes the sums of the figures of several devices into a record, and the time since one of them
+    /// received an acknowledgement.
+    pub fn write_sums(of: &[Arc<Self>], health: &mut Health) {
+        for figures in of {
+            let mut own = Health::new(0, 0);
+            figures.write(&mut own);
+            for (item, value) in own.values() {
+                let before = health.get(item);
+                let merged = match item {
+                    Item::Acknowledged => before.map_or(value, |before| before.min(value)),
+                    // It is that of one clock, so that any device states it.
+                    Item::ClockOffset => value,
+                    _ => before.unwrap_or_default() + value,
+                };
+                health.set(item, merged);
+            }
+        }
+    }
+
     /// Writes the figures into a record.
     pub fn write(&self, health: &mut Health) {
-        let value = |of: &AtomicU32| i64::from(of.load(Ordering::Relaxed));
-        health
-            .set(Item::Waiting, value(&self.waiting))
-            .set(Item::UrgentWaiting, value(&self.urgent_waiting))
-            .set(Item::Readings, value(&self.readings))
-            .set(Item::GivenUp, value(&self.given_up))
-            .set(Item::Refused, value(&self.refused));
+        for (item, figure) in [
+            (Item::Waiting, &self.waiting),
+            (Item::UrgentWaiting, &self.urgent_waiting),
+            (Item::Readings, &self.readings),
+            (Item::GivenUp, &self.given_up),
+            (Item::Refused, &self.refused),
+        ] {
+            if !self.unknown.contains(&item) {
+                health.set(item, figure.load(Ordering::Relaxed).into());
+            }
+        }
         let at = *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = at {
             let seconds = i64::try_from(at.elapsed().as_secs()).unwrap_or(i64::MAX);
             health.set(Item::Acknowledged, seconds);
         }
+        let offset = *self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ahead_ms) = offset {
+            health.set(Item::ClockOffset, ahead_ms);
+        }
     }
+}
+
+/// Adds to a figure, modulo 2^32.
+#[allow(clippy::cast_possible_truncation)]
+pub fn increase(figure: &AtomicU32, more: u64) {
+    figure.fetch_add(more as u32, Ordering::Relaxed);
 }
 
 /// Stores a number in a figure, modulo 2^32.

@@ -68,7 +68,7 @@ pub use health::{Figures, HostHealth};
 pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};
 pub use log_limit::LogLimit;
 pub use metrics::Table;
-pub use monitor::{MetricsPage, Monitor, Monitored};
+pub use monitor::{MetricsPage, Monitor, Monitored, MoreMetrics};
 pub use pool::{Held, Peer, Pool};
 pub use refusals::Refusals;
 pub use signals::stop_signal;

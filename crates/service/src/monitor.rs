@@ -43,9 +43,20 @@ pub trait Monitored: Send + Sync + 'static {
     fn trouble(&self) -> Option<&'static str>;
 }
 
+/// Appends metrics in Prometheus' text format.
+pub type MoreMetrics = Box<dyn Fn(&mut String) + Send + Sync>;
+
 /// A listener for `/metrics`, `/healthz` and `/readyz`.
-#[derive(Debug)]
-pub struct Monitor(Listener);
+pub struct Monitor {
+    listener: Listener,
+    more: Option<MoreMetrics>,
+}
+
+impl std::fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Monitor").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
 
 impl Monitor {
     /// Listens on `address`; port 0 selects a free port.
@@ -53,29 +64,50 @@ impl Monitor {
     /// # Errors
     /// [`ListenError`] if the process cannot listen on that address.
     pub async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
-        Listener::bind(address, None).await.map(Self)
+        Ok(Self { listener: Listener::bind(address, None).await?, more: None })
+    }
+
+    /// Appends further metrics to those of the service.
+    #[must_use]
+    pub fn with_more(self, more: MoreMetrics) -> Self {
+        Self { more: Some(more), ..self }
     }
 
     /// Returns the address of the monitor, with the actual port.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
-        self.0.address()
+        self.listener.address()
     }
 
     /// Serves the pages until the future is dropped.
     pub async fn serve<M: Monitored>(self, monitored: Arc<M>) {
         let page = Arc::new(MetricsPage::default());
+        let shown = Arc::new(Shown { monitored, more: self.more });
         let service = service_fn(move |request: Request<Incoming>| {
-            let (monitored, page) = (Arc::clone(&monitored), Arc::clone(&page));
-            async move { Ok::<_, Infallible>(respond(&request, monitored, &page).await) }
+            let (shown, page) = (Arc::clone(&shown), Arc::clone(&page));
+            async move { Ok::<_, Infallible>(respond(&request, shown, &page).await) }
         });
-        self.0.serve(service, &LIMITS, None, std::future::pending()).await;
+        self.listener.serve(service, &LIMITS, None, std::future::pending()).await;
+    }
+}
+
+/// What the pages show.
+struct Shown<M> {
+    monitored: Arc<M>,
+    more: Option<MoreMetrics>,
+}
+
+impl<M: Monitored> Shown<M> {
+    fn metrics(&self) -> String {
+        let mut page = self.monitored.metrics();
+        self.more.iter().for_each(|more| more(&mut page));
+        page
     }
 }
 
 async fn respond<M: Monitored>(
     request: &Request<Incoming>,
-    monitored: Arc<M>,
+    shown: Arc<Shown<M>>,
     page: &MetricsPage,
 ) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -84,9 +116,9 @@ async fn respond<M: Monitored>(
         return response;
     }
     match request.uri().path() {
-        paths::METRICS => page.get(move || monitored.metrics()).await,
+        paths::METRICS => page.get(move || shown.metrics()).await,
         paths::HEALTHZ => alive(),
-        paths::READYZ => match monitored.trouble() {
+        paths::READYZ => match shown.monitored.trouble() {
             Some(trouble) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")),
             None => ready(),
         },

@@ -74,6 +74,13 @@ impl Stdout {
         self.is_open
     }
 
+    /// Returns the number of lines of the terminal, if stdout is one and states it.
+    #[must_use]
+    pub fn rows(&self) -> Option<usize> {
+        let size = rustix::termios::tcgetwinsize(&self.out).ok()?;
+        (size.ws_row > 0).then_some(size.ws_row.into())
+    }
+
     /// Writes a line of text or JSON, escaped by [`Plain`].
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, list};
 
-fn key_of(input: &Value, device: DeviceId) -> LinkKey {
+pub(crate) fn key_of(input: &Value, device: DeviceId) -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(
         &fixed(input, "group_secret"),
         GroupId(fixed(input, "group")),

@@ -12,7 +12,7 @@
 //! - `explained`: `stream/explained`, `tree/receipts`
 //! - `identity`: `certificate`, `roster`, `schema`, `urgent`
 //! - `kept`: `budget/offers`
-//! - `links`: `link`
+//! - `links`: `health`, `link`
 //! - `order`: `stream/items`, `stream/order`
 //! - `parts`: `level/streams`, `star/parts`, `tree/parts`, `stream/ml-dsa-44`, `stream/mutations`,
 //!   `stream/runs`

@@ -28,8 +28,8 @@ use moteseal_verify::{
 use serde_json::{Value, json};
 
 use crate::{
-    audit, broadcast, link, policy, query, reading, receipt, receivers, roster, sampling, schema,
-    signed_time, sum, updates,
+    audit, broadcast, health, link, policy, query, reading, receipt, receivers, roster, sampling,
+    schema, signed_time, sum, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
@@ -233,6 +233,10 @@ impl Shared {
             "link.refusal" => link::refusal(input),
             "link.event" => link::event(input),
             "link.event_answer" => link::event_answer(input),
+            "link.health" => health::report(input),
+            "link.health_session" => health::session(input),
+            "health.record" => health::record(input),
+            "health.row" => health::row(input),
             "coordinator.offers" => Ok(sampling::offers(input)),
             "policy.open" => policy::open(input),
             "policy.permit" => policy::permit(input),

@@ -227,8 +227,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
                 self.on_refusal(now_ms, body, notify)
             }
             Channel::Coordinator if HealthSession::is_claimed(body) => {
-                if self.session.open_health_session(body) == Ok(true)
-                    && let Some(health) = &mut self.health
+                let unix_ms = self.earliest_ms(now_ms);
+                if let Some(health) = &mut self.health
+                    && let Ok(offer) = self.session.read_health_session(body)
+                    && health.takes(now_ms, unix_ms, &offer)
+                    && self.session.open_health_session(body) == Ok(true)
                 {
                     health.report_again();
                 }

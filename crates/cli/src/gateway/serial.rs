@@ -19,6 +19,7 @@ use crate::cloud::{log, runtime};
 use crate::config::{self, Serial, link_group, link_options, time_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::process_health;
 
 /// The contents of the files that the configuration names, checked.
 struct Read {
@@ -35,10 +36,20 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (Serial, _) = config::load(file)?;
     let read = read(file, &folder, &config)?;
+    config.health.refuse_streams(file)?;
+    config.health.policy(file)?;
+    if config.health.listen.is_some() && config.health.state.is_none() {
+        let what = "name a folder in which the gateway counts its starts: state = \"serial\"";
+        return Err(Failure::usage(what).about_key(file, "health.state"));
+    }
     if arguments.check {
         return check(file, &config, &read);
     }
     log(arguments.log);
+    let state = config.health.state.as_ref().map(|state| folder.join(state));
+    let health = state
+        .map(|state| process_health::open("serial", (&config.health, file), &state, |_| {}))
+        .transpose()?;
     runtime()?.block_on(async move {
         let open =
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
@@ -46,13 +57,31 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let Read { ports, motes, coordinator, time, .. } = read;
         let listen = config.listen;
         let settings = Settings { ports, motes, coordinator, time, broadcast, listen };
-        let gateway = SerialGateway::bind(settings).await?;
+        let mut gateway = SerialGateway::bind(settings).await?;
+        if let Some(health) = &health {
+            gateway = gateway.with_more_metrics(process_health::metrics(health, "serial"));
+        }
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
+        let served =
+            health.as_ref().map(|health| process_health::serve(config.health.listen, health));
+        let served = served.transpose()?.flatten();
+        if let Some((_, url)) = &served {
+            let _ = writeln!(std::io::stdout(), "{url}");
+        }
+        let own = async {
+            match health {
+                Some(health) => health.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let stop = async {
-            let _ = stop_signal().await;
+            tokio::select! {
+                _ = stop_signal() => {}
+                () = own => {}
+            }
         };
         gateway.run(stop).await.map_err(Failure::from)
     })

@@ -26,6 +26,7 @@ use crate::config::{self, link_group, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::links::{Children, Listen, parent_address};
+use crate::process_health;
 use crate::progress::count;
 use crate::roster_watch::RosterWatch;
 use crate::succession::{Succession, record_roster};
@@ -145,6 +146,10 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             state.display()
         ))));
     }
+    config.health.refuse_streams(file)?;
+    let folder_key = [("state", config.health.state.is_some())];
+    config.health.refuse(file, &folder_key, "the key state of the gateway names the folder")?;
+    config.health.policy(file)?;
     let record = state.join("roster");
     let succession = Succession::check(record.clone(), &roster, &roster_path, &operator)
         .map_err(in_key("roster"))?;
@@ -197,6 +202,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     }
     let (number_file, number) = NumberFile::open(&state)?;
     succession.record()?;
+    let health = process_health::open(&config.name, (&config.health, file), &state, |_| {})?;
     let configured_querier = querier_key.clone();
     let link_secret = children_secret.clone();
     let place = Place {
@@ -239,12 +245,15 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let (children, urls) = listen.open(link.as_ref(), of, (file, &folder), None)?;
         let up = up.open(id.0)?;
         let bound = SumGateway::bind(aggregator, number_file, config.listen).await;
-        let gateway = bound?.with_versions(versions);
+        let gateway = bound?
+            .with_versions(versions)
+            .with_more_metrics(process_health::metrics(&health, "aggregator"));
+        let served = process_health::serve(config.health.listen, &health)?;
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
-        for url in urls {
+        for url in urls.into_iter().chain(served.as_ref().map(|(_, url)| url.clone())) {
             let _ = writeln!(std::io::stdout(), "{url}");
         }
         let refused = |state| async move {
@@ -266,6 +275,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         };
         let ended = tokio::select! {
             ended = gateway.run(children, up, stop) => ended,
+            () = health.run() => Ok(()),
             () = aggregation::follow(roster_watch, TreeSource::File(tree_path.clone()), newest, accept) => Ok(()),
         };
         match refusal {

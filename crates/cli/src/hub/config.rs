@@ -20,9 +20,6 @@ use crate::config;
 use crate::failure::Failure;
 use crate::input_table::SchemeName;
 
-/// Stands for the name of the device in the paths of a hub.
-const PLACEHOLDER: &str = "{device}";
-
 /// The contents of `hub.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,10 +31,10 @@ pub(crate) struct Hub {
     /// The address of the pages with metrics and health.
     pub(crate) listen: Option<SocketAddr>,
     /// The path of the secret key of each device, with `{device}` in it.
-    #[serde(default = "default_key")]
+    #[serde(default = "config::default_key")]
     pub(crate) key: String,
     /// The path of the link secret of each device, with `{device}` in it.
-    #[serde(default = "default_link_secret")]
+    #[serde(default = "config::default_link_secret")]
     pub(crate) link_secret: String,
     /// The hash structure of the seals: star or tree.
     #[serde(default)]
@@ -51,6 +48,9 @@ pub(crate) struct Hub {
     pub(crate) mqtt: Option<Mqtt>,
     /// The listener for messages by HTTP.
     pub(crate) http: Option<Http>,
+    /// How often the devices and the hub report their health, and where the hub's is served.
+    #[serde(default)]
+    pub(crate) health: config::Health,
     #[serde(default)]
     pub(crate) source: Vec<Source>,
     /// How agents are confined.
@@ -182,14 +182,6 @@ fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>,
     table.into_iter().map(text).collect()
 }
 
-fn default_key() -> String {
-    format!("keys/{PLACEHOLDER}.key.pem")
-}
-
-fn default_link_secret() -> String {
-    format!("keys/{PLACEHOLDER}.link.key")
-}
-
 const fn default_waiting() -> u32 {
     32
 }
@@ -197,17 +189,17 @@ const fn default_waiting() -> u32 {
 impl Hub {
     /// Returns the path of a source's key.
     pub(crate) fn key_path(&self, source: &Source, folder: &Path) -> PathBuf {
-        path(source.key.as_ref().unwrap_or(&self.key), &source.device, folder)
+        config::device_path(source.key.as_ref().unwrap_or(&self.key), &source.device, folder)
     }
 
     /// Returns the path of a source's link secret.
     pub(crate) fn link_secret_path(&self, source: &Source, folder: &Path) -> PathBuf {
-        path(source.link_secret.as_ref().unwrap_or(&self.link_secret), &source.device, folder)
+        config::device_path(
+            source.link_secret.as_ref().unwrap_or(&self.link_secret),
+            &source.device,
+            folder,
+        )
     }
-}
-
-fn path(template: &str, device: &str, folder: &Path) -> PathBuf {
-    folder.join(template.replace(PLACEHOLDER, device))
 }
 
 impl Source {

@@ -45,10 +45,19 @@ impl Service {
 
 /// Returns a group with a budget, whose devices share link secrets with the gateway and the cloud.
 pub(crate) fn scene(devices: &[&str]) -> Scene {
+    scene_with_epochs(devices, "1h")
+}
+
+/// Like [`scene`], with epochs of this length.
+pub(crate) fn scene_with_epochs(devices: &[&str], epoch: &str) -> Scene {
     let scene = Scene::new();
-    scene.run(&["key", "new", "--out", "keys/gateway"]).done();
+    for name in ["gateway"].iter().chain(devices) {
+        if !scene.path(&format!("keys/{name}.key.pem")).exists() {
+            scene.run(&["key", "new", "--out", &format!("keys/{name}")]).done();
+        }
+    }
     let new = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "home"];
-    let budget = ["--epoch", "1h", "--budget", "1000", "--coordinator", "keys/gateway.pub.pem"];
+    let budget = ["--epoch", epoch, "--budget", "1000", "--coordinator", "keys/gateway.pub.pem"];
     let mut arguments = [&new[..], &budget, &["--out", "budget.cbor"]].concat();
     let members = devices.iter().map(|device| format!("{device}=keys/{device}.pub.pem"));
     let members: Vec<String> = members.collect();

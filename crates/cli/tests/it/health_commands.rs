@@ -57,18 +57,18 @@ fn device(scene: &Scene, gateway: &str) -> Running {
 }
 
 /// The device `dev2`, played by this test: a mote with a battery on a jammed channel.
-struct Mote {
+pub(crate) struct Mote {
     runtime: tokio::runtime::Runtime,
     link: CoapChild,
     key: LinkKey,
     device: DeviceId,
-    health: Health,
+    pub(crate) health: Health,
     /// The session that the gateway has begun; 0 before.
     session: u64,
 }
 
 impl Mote {
-    fn new(scene: &Scene, gateway: &str) -> Self {
+    pub(crate) fn new(scene: &Scene, gateway: &str) -> Self {
         let text = std::fs::read_to_string(scene.path("keys/dev2.link.key")).unwrap();
         let digits = hex::decode(text.lines().next().unwrap()).unwrap();
         let secret: [u8; 32] = digits.try_into().unwrap();
@@ -89,7 +89,7 @@ impl Mote {
         Self { runtime, link, key: LinkKey::new(&secret), device, health, session: 0 }
     }
 
-    fn report(&mut self) {
+    pub(crate) fn report(&mut self) {
         self.health.uptime_s += 30;
         self.health.add(Item::LinkBadCrc, 45).add(Item::LinkCollisions, 20);
         self.health.add(Item::LinkSent, 30).add(Item::LinkReceived, 25).add(Item::GivenUp, 0);
@@ -107,7 +107,7 @@ impl Mote {
                 }
             }
         });
-        self.session = offered.0;
+        self.session = offered.session;
         self.send();
     }
 

@@ -132,7 +132,7 @@ fn a_thousand_nodes_take_two_percent_of_a_core_and_64_megabytes() {
                     for number in (place..NODES).step_by(ADDRESSES) {
                         let (device, key) = &devices[number];
                         if let Ok(session) = HealthSession::open(frame, *device, key) {
-                            sessions[number] = session.0;
+                            sessions[number] = session.session;
                         }
                     }
                 });

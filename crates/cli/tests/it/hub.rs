@@ -25,10 +25,12 @@ fn trial(home: &Home, source: &str, message: &str) -> (bool, String, String) {
 
 #[test]
 fn messages_of_every_kind_of_source_become_verified_rows() {
-    let home = Home::new(&names(4), "3s");
+    let mut devices = names(4);
+    devices.push("hub-health".to_owned());
+    let home = Home::new(&devices, "3s");
     let port = free_port();
     home.configure(&format!(
-        "[http]\nlisten = \"127.0.0.1:0\"\n\
+        "[health]\nlisten = \"127.0.0.1:0\"\nperiod = \"1s\"\ndevice = \"hub-health\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
          [[source]]\ndevice = \"sensor0\"\nmqtt = \"zigbee2mqtt/kitchen\"\n\
          columns = [\"temperature:Cel:i16/100\", \"power:W:u16/10\"]\nfrom = [\"/temperature\", \"/meter/power\"]\n\
          when = {{ \"/type\" = \"t\" }}\n\
@@ -55,13 +57,16 @@ fn messages_of_every_kind_of_source_become_verified_rows() {
     let check = home.told(&["hub", "run", "hub.toml", "--check"]);
     assert!(check.contains("sensor2: temperature:Cel:i16/100"), "{check}");
 
-    let (hub, pages) = home.hub();
+    let (hub, urls) = home.service_with(&["hub", "run", "hub.toml"], 3);
+    let pages = &urls[0];
+    home.until_ready(pages);
     home.publish(
         "zigbee2mqtt/kitchen",
         r#"{"temperature":21.30,"type":"t","meter":{"power":7.5}}"#,
     );
     home.publish("zigbee2mqtt/kitchen", r#"{"temperature":21.30,"type":"other"}"#);
     home.publish("zigbee2mqtt/kitchen", "not a reading");
+    home.publish("zigbee2mqtt/kitchen", r#"{"temperature":"warm","type":"t"}"#);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.send_to(br#"{"temperature": 20.004999}"#, ("127.0.0.1", port)).unwrap();
     let rows = home.wait_for_rows("sensor0", 1);
@@ -70,10 +75,23 @@ fn messages_of_every_kind_of_source_become_verified_rows() {
     assert_eq!(rows[0]["temperature"].as_f64(), Some(21.75), "{rows:?}");
     let rows = home.wait_for_rows("sensor2", 1);
     assert_eq!(rows[0]["temperature"].as_f64(), Some(20.00), "{rows:?}");
-    let metrics = page(&pages, "/metrics");
+    let metrics = page(pages, "/metrics");
     let refused = "moteseal_hub_refused_total{source=\"sensor0\",reason=";
     assert_eq!(metric(&metrics, &format!("{refused}\"Ignored\"}}")), Some(2.0), "{metrics}");
     assert_eq!(metric(&metrics, "moteseal_hub_readings_total{source=\"sensor0\"}"), Some(1.0));
+    // The health of the hub counts the readings and the refused messages of all devices. What the filter
+    // excludes is not refused.
+    let own = "{node=\"hub\",role=\"hub\"}";
+    let readings = metric(&metrics, &format!("moteseal_health_queue_readings_total{own}"));
+    assert!(readings >= Some(4.0), "{metrics}");
+    assert_eq!(metric(&metrics, &format!("moteseal_health_queue_refused_total{own}")), Some(1.0));
+    let shown = home.done(&["--json", "health", "watch", &urls[2], "--once"]);
+    let row: serde_json::Value = serde_json::from_str(shown.lines().next().unwrap()).unwrap();
+    assert_eq!(row["health"]["queue"]["refused"], 1, "{row}");
+    assert!(row["health"]["ip"]["received"].is_u64(), "{row}");
+    // It is also a sealed stream.
+    let rows = home.wait_for_rows("hub-health", 2);
+    assert!(rows.iter().all(|row| row["boot"] == 1 && row["ip.received"].is_u64()), "{rows:?}");
     hub.stop();
 }
 

@@ -186,12 +186,17 @@ impl Home {
     /// Like [`hub`](Self::hub), with this configuration.
     pub(crate) fn hub_with(&self, file: &str) -> (Process, String) {
         let (process, url) = self.service(&["hub", "run", file]);
+        self.until_ready(&url);
+        (process, url)
+    }
+
+    /// Waits until the hub with these pages has subscribed.
+    pub(crate) fn until_ready(&self, pages: &str) {
         let start = Instant::now();
-        while !page(&url, "/readyz").contains("ready\n") {
+        while !page(pages, "/readyz").contains("ready\n") {
             assert!(start.elapsed() < LONG, "the hub is not ready: {}", self.log("hub"));
             std::thread::sleep(Duration::from_millis(20));
         }
-        (process, url)
     }
 
     /// Publishes a message with QoS 1. Returns when the broker has it.

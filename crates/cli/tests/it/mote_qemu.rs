@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::broker::Broker;
 use crate::chance::Chance;
 use crate::emulator::{Board, Emulator, build, firmware, image_of};
+use crate::mote_health;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -214,11 +215,13 @@ impl Site {
             "gateway.toml",
             &format!(
                 "{common}key = \"keys/gateway.key.pem\"\nlink_secret = \"keys/link.key\"\nstate = \"state\"\ngrace = \"120s\"\n\
-                 time = \"recorded\"\n[link]\nurl = \"{broker}\"\n[cloud]\nurl = \"{cloud}\"\n"
+                 time = \"recorded\"\n[link]\nurl = \"{broker}\"\n[cloud]\nurl = \"{cloud}\"\n\
+                 [health]\nlisten = \"127.0.0.1:0\"\n"
             ),
         );
         let mut serial = format!(
-            "{common}[link]\nurl = \"{broker}\"\n[sums]\naggregator = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n"
+            "{common}[link]\nurl = \"{broker}\"\n[sums]\naggregator = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n\
+             [health]\nlisten = \"127.0.0.1:0\"\nstate = \"serial\"\n"
         );
         for (name, mote) in motes {
             write!(
@@ -655,7 +658,7 @@ fn a_mote_installs_the_firmware_that_a_sender_broadcasts_and_acknowledges_it() {
              [link]\nurl = \"{broker}\"\n"
         ),
     );
-    let _services: Vec<Running> = [
+    let mut services: Vec<Running> = [
         ("gateway", ["gateway", "run"]),
         ("serial", ["gateway", "serial"]),
         ("time", ["time", "serve"]),
@@ -693,4 +696,5 @@ fn a_mote_installs_the_firmware_that_a_sender_broadcasts_and_acknowledges_it() {
     println!("version 2 was confirmed after {:?}", start.elapsed());
     let log = fs::read_to_string(at.join("serial.log")).unwrap();
     assert!(log.contains("confirmed 2"), "the gateway logs it: {log}");
+    mote_health::check(services.iter_mut().map(|of| &mut of.0), |line| site.command(line));
 }

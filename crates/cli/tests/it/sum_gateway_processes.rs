@@ -93,13 +93,18 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
             .with_roster(&["key", "link", "--group-secret", &group, kind, child, "--out", out])
             .done();
     }
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for name in ["root", "leaf"] {
+        let health = match name {
+            "root" => format!("[health]\nlisten = \"127.0.0.1:{port}\"\n"),
+            _ => String::new(),
+        };
         scene.write(
             &format!("{name}.toml"),
             &format!(
                 "name = \"{name}\"\nroster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\nquerier = \"keys/stranger.pub.pem\"\n\
                  tree = \"tree.toml\"\nlink_secret = \"keys/{name}.link.key\"\nup_secret = \"keys/{name}.up.key\"\n\
-                 state = \"{name}\"\ngrace = \"250ms\"\n[link]\nurl = \"{url}\"\n"
+                 state = \"{name}\"\ngrace = \"250ms\"\n[link]\nurl = \"{url}\"\n{health}"
             ),
         );
     }
@@ -153,6 +158,19 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
         let keys =
             ["dev1.sum", "dev2.sum", "root.up"].map(|name| LinkKey::new(&secret(&scene, name)));
         let (_root, mut leaf) = (start("root"), Some(start("leaf")));
+        // The aggregator serves its own health, without queues, which it does not have.
+        let own = format!("coap://127.0.0.1:{port}/h");
+        let asked = Instant::now();
+        let shown = loop {
+            assert!(asked.elapsed() < LONG, "the aggregator serves no health");
+            let run = scene.run(&["--json", "health", "watch", &own, "--once"]);
+            if run.code == 0 {
+                break run.json();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(shown["health"]["ip"]["received"].is_u64(), "{shown}");
+        assert!(shown["health"]["queue"].is_null(), "{shown}");
         let (mut whole, mut partial, began) = (0, 0, Instant::now());
         // Phases alternate: three epochs with the leaf aggregator, then three without it.
         let mut phase = 0;

@@ -1,5 +1,6 @@
 //! The table of nodes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -67,10 +68,15 @@ impl Row {
 
     /// Returns the losses and faults that the newest report counted.
     fn faults(&self) -> impl Iterator<Item = (Item, u32)> + use<'_> {
-        Item::all().filter(|item| item.is_fault()).filter_map(|item| {
-            let count = self.newest.as_ref()?.count(item)?;
-            (count > 0).then_some((item, count))
-        })
+        self.newest.iter().flat_map(Difference::faults)
+    }
+
+    /// Returns how bad the state of the node is. Nodes with larger values are worse.
+    fn severity(&self, now: Instant) -> (bool, bool, bool, u64, bool) {
+        let lost = self.faults().map(|(_, count)| u64::from(count)).sum();
+        let has_restarted = self.newest.is_some_and(|newest| newest.has_restarted);
+        let is_alerting = !self.alerts.is_empty();
+        (is_alerting, self.is_stale(now), has_restarted, lost, self.heard.is_none())
     }
 
     /// Returns what is remarkable, in words.
@@ -84,7 +90,7 @@ impl Row {
             reasons.push("restarted".to_owned());
         }
         let mut faults: Vec<_> = self.faults().collect();
-        faults.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        faults.sort_by_key(|(_, count)| Reverse(*count));
         for (item, count) in faults.iter().take(2) {
             reasons.push(format!("{} +{count}", name(*item)));
         }
@@ -227,13 +233,36 @@ impl Table {
         })
     }
 
-    /// Returns the table as lines of text, without control characters.
+    /// Returns the table as lines of text, without control characters, in the order of the names.
     #[must_use]
     pub fn lines(&self, now: Instant) -> Vec<String> {
+        Self::table(now, self.rows.iter())
+    }
+
+    /// Like [`lines`](Self::lines), with at most so many lines, but at least four. If there are more nodes, the
+    /// worst ones are shown, the worst first, and the last line states how many are hidden. Nodes for
+    /// which a rule matches are the worst; silent ones, those that have restarted, those with the
+    /// most losses, and those that never reported follow.
+    #[must_use]
+    pub fn lines_within(&self, now: Instant, most: usize) -> Vec<String> {
+        // The head, and the line about hidden nodes.
+        let shown = most.max(4) - 2;
+        if self.rows.len() <= shown + 1 {
+            return self.lines(now);
+        }
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_by_key(|(_, row)| Reverse(row.severity(now)));
+        let mut lines = Self::table(now, rows.into_iter().take(shown));
+        let hidden = self.rows.len() - shown;
+        lines.push(format!("{hidden} more nodes, of which none is worse; --all shows them"));
+        lines
+    }
+
+    fn table<'t>(now: Instant, rows: impl Iterator<Item = (&'t String, &'t Row)>) -> Vec<String> {
         let head = ["NODE", "UPTIME", "RESTARTS", "BATTERY", "TEMP", "SENT/S", "LOST", "WAITING"];
         let head = head.iter().chain(&["TREND", "HEARD", "REASONS"]).map(|of| (*of).to_owned());
         let mut cells: Vec<Vec<String>> = vec![head.collect()];
-        for (node, row) in &self.rows {
+        for (node, row) in rows {
             let node: String = node.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
             cells.push(std::iter::once(node).chain(row.cells(now)).collect());
         }

@@ -162,6 +162,23 @@ fn the_table_names_what_is_silent_lost_and_restarted() {
 }
 
 #[test]
+fn a_table_longer_than_the_terminal_shows_its_head_and_the_worst_nodes_first() {
+    let (mut table, now) = group(vec!["battery > 90".parse().unwrap()]);
+    let starts = |lines: &[String]| {
+        lines.iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let lines = table.lines_within(now, 5);
+    assert_eq!(starts(&lines), ["NODE", "workshop", "kitchen", "garden", "3"], "{lines:#?}");
+    assert!(lines[4].contains("3 more nodes") && lines[4].contains("--all"), "{lines:#?}");
+    // A node for which a rule matches is the worst.
+    assert_eq!(table.alerts(now).len(), 1);
+    let lines = table.lines_within(now, 0);
+    assert_eq!(starts(&lines), ["NODE", "attic", "workshop", "4"], "{lines:#?}");
+    // If all nodes fit, they are in the order of their names.
+    assert_eq!(table.lines_within(now, table.lines(now).len()), table.lines(now));
+}
+
+#[test]
 fn a_rule_reports_once_when_it_begins_to_match_and_once_when_it_ceases() {
     let rules =
         ["bad_crc/s > 1", "battery < 20", "age > 120", "restarts >= 1", "temperature <= -3.5"];

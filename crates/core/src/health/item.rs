@@ -43,6 +43,8 @@ macro_rules! items {
         /// What is known about each item.
         const TABLE: &[(Item, Group, &str, Kind, &str)] =
             &[$($( (Item::$item, Group::$group, $name, Kind::$kind, $unit), )+)+];
+        /// The name of each item, with that of its group.
+        const FULL_NAMES: &[&str] = &[$($( concat!($group_name, ".", $name), )+)+];
     };
 }
 
@@ -191,6 +193,12 @@ impl Item {
         TABLE[self.place()].2
     }
 
+    /// Returns the name with that of the group before it, which is unique: `link.bad_crc`.
+    #[must_use]
+    pub const fn full_name(self) -> &'static str {
+        FULL_NAMES[self.place()]
+    }
+
     /// Returns how the value changes.
     #[must_use]
     pub const fn kind(self) -> Kind {
@@ -230,6 +238,16 @@ impl Item {
                 | Self::Nd6Received
                 | Self::Readings
         ) && matches!(self.kind(), Kind::Total)
+    }
+
+    /// Returns the total that counts this one too, so that a sum does not count a loss twice.
+    #[must_use]
+    pub const fn counted_in(self) -> Option<Self> {
+        match self {
+            Self::UdpBadChecksum => Some(Self::UdpDropped),
+            Self::TcpBadChecksum => Some(Self::TcpDropped),
+            _ => None,
+        }
     }
 
     /// Returns the item with a name, with or without its group before it: `link.bad_crc`, or `bad_crc`

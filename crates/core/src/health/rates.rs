@@ -50,6 +50,14 @@ impl Difference {
         (self.known >> item.place() & 1 == 1).then(|| self.counts[item.place()])
     }
 
+    /// Returns the losses and faults that were counted. What is a part of another total counts once.
+    pub fn faults(&self) -> impl Iterator<Item = (Item, u32)> + use<'_> {
+        Item::all().filter(|item| item.is_fault()).filter_map(|item| {
+            let is_counted = item.counted_in().is_some_and(|whole| self.count(whole).is_some());
+            self.count(item).filter(|count| *count > 0 && !is_counted).map(|count| (item, count))
+        })
+    }
+
     /// Returns the rate of a total in counts per 1000 seconds, rounded down.
     #[must_use]
     pub fn per_1000_s(&self, item: Item) -> Option<u64> {

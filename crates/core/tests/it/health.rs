@@ -3,9 +3,10 @@
 
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::health::{
-    Difference, Group, Health, Item, Kind, MAX_ENCODED, Policy, PolicyError, Reason, Reporter,
-    SHORTEST_ON_MOTES, Totals,
+    Columns, Difference, Group, Health, ITEMS, Item, Kind, MAX_ENCODED, MAX_ROW, Policy,
+    PolicyError, Reason, Reporter, SHORTEST_ON_MOTES, Totals,
 };
+use moteseal_core::schema::{Decimal, Field, MAX_SCHEMA, RecordCheck, Value};
 use proptest::prelude::*;
 
 fn encode(health: &Health) -> Vec<u8> {
@@ -250,4 +251,79 @@ fn a_policy_has_limits() {
     node.run(6000);
     node.reporter.set_policy(Policy::FIXED);
     assert_eq!(node.reporter.interval_s(), 30);
+}
+
+/// The published schemas of streams of health never change.
+#[test]
+fn the_columns_of_a_stream_are_those_of_the_record_in_its_order() {
+    for (columns, head) in [
+        (Columns::Own, &["at::timestamp#1", "boot::u32#3", "uptime_s:s:u32#4"][..]),
+        (
+            Columns::Relayed,
+            &["at::timestamp#1", "node::text64#2", "boot::u32~#3", "uptime_s:s:u32~#4"],
+        ),
+    ] {
+        let mut buffer = [0; MAX_SCHEMA];
+        let schema = columns.schema(&mut buffer).unwrap();
+        let fields: Vec<_> = schema.fields().collect();
+        let (first, rest) = fields.split_at(head.len());
+        assert!(first.iter().zip(head).all(|(field, text)| {
+            let expected = Field::parse(text).unwrap();
+            (field.name, field.unit, field.kind, field.id, field.relayed)
+                == (expected.name, expected.unit, expected.kind, expected.id, expected.relayed)
+        }));
+        assert_eq!(rest.len(), ITEMS);
+        for (field, item) in rest.iter().zip(Item::all()) {
+            assert_eq!(Item::parse(field.name), Some(item));
+            assert!(field.nullable && field.unit == item.unit() && field.divisor == item.divisor());
+            assert_eq!(field.relayed, columns == Columns::Relayed);
+            let group = Group::ALL.iter().position(|group| *group == item.group()).unwrap();
+            let place = item.place() - item.group().first();
+            assert_eq!(usize::from(field.id), 16 * (group + 1) + place);
+        }
+        assert!(schema.longest_record() <= MAX_ROW);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_row_has_the_values_of_its_record(health in any_health(), at_ms in 0..1_u64 << 42) {
+        for (columns, node) in [(Columns::Own, ""), (Columns::Relayed, "kitchen")] {
+            let mut buffer = [0; MAX_SCHEMA];
+            let schema = columns.schema(&mut buffer).unwrap();
+            let mut row = [0; MAX_ROW];
+            let length = Columns::row(&schema, (at_ms, node), &health, &mut row).unwrap();
+            let row = &row[..length];
+            prop_assert_eq!(RecordCheck::new(&schema).check(row), Ok(()));
+            let value = |name: &str| schema.field(name).map(|field| field.read(row).unwrap());
+            let integer = |value: u32| Value::Integer(Decimal { numerator: value.into(), divisor: 1 });
+            prop_assert_eq!(value("at"), Some(Value::Timestamp(i64::try_from(at_ms).unwrap())));
+            prop_assert_eq!(value("boot"), Some(integer(health.boot)));
+            prop_assert_eq!(value("uptime_s"), Some(integer(health.uptime_s)));
+            let is_relayed = columns == Columns::Relayed;
+            prop_assert_eq!(value("node"), is_relayed.then_some(Value::Text("kitchen")));
+            for item in Item::all() {
+                let field = schema.field(item.full_name()).unwrap();
+                // The value that stands for null is null.
+                let raw = health.get(item).filter(|raw| Some(i128::from(*raw)) != field.null());
+                let expected = raw.map_or(Value::Null, |raw| Value::Integer(Decimal {
+                    numerator: raw.into(),
+                    divisor: item.divisor(),
+                }));
+                prop_assert_eq!(value(item.full_name()), Some(expected), "{:?}", item);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_two_totals_count_is_one_fault() {
+    let mut health = Health::new(1, 10);
+    health.set(Item::UdpDropped, 7).set(Item::UdpBadChecksum, 5).set(Item::LinkBadCrc, 2);
+    health.set(Item::UdpSent, 100).set(Item::Waiting, 9).set(Item::TcpBadChecksum, 1);
+    // That of TCP is in no other total that is known.
+    assert_eq!(health.faults(), 7 + 2 + 1);
+    let difference = Difference::between(&Health::new(0, 5), &health).unwrap();
+    let faults: Vec<_> = difference.faults().collect();
+    assert_eq!(faults, [(Item::LinkBadCrc, 2), (Item::UdpDropped, 7), (Item::TcpBadChecksum, 1)]);
 }

@@ -141,10 +141,10 @@ impl GroupCoordinator {
     }
 
     /// Returns the frame that begins a session of reports with a device.
-    pub(crate) fn health_session(&self, device: DeviceId, session: u64) -> Option<Vec<u8>> {
+    pub(crate) fn health_session(&self, device: DeviceId, offer: HealthSession) -> Option<Vec<u8>> {
         let key = link_key(&self.secret, &self.roster, device);
         let mut out = [0; MAX_HEALTH_SESSION];
-        HealthSession(session).close(device, &key, &mut out).ok().map(<[u8]>::to_vec)
+        offer.close(device, &key, &mut out).ok().map(<[u8]>::to_vec)
     }
 
     /// Verifies the event of a frame. `now` is the current epoch by the coordinator's own clock.

@@ -4,10 +4,10 @@
 use moteseal_core::record::DeviceId;
 use moteseal_net::health::{NodeReport, NotTaken};
 use moteseal_net::{ParentLink, Up};
-use moteseal_seal::wire::HealthFrame;
+use moteseal_seal::wire::{HealthFrame, HealthSession};
 use tracing::debug;
 
-use super::{Keeper, confirm};
+use super::{Keeper, confirm, unix_ms};
 use crate::station::Outgoing;
 
 impl Keeper {
@@ -23,19 +23,26 @@ impl Keeper {
         };
         let HealthFrame { session, interval_s, health: values } = frame;
         let report = NodeReport { session, interval_s, health: values };
+        let answers = (values.boot, values.uptime_s);
         match health.take(device, &report) {
-            Ok(()) => confirm(link, up),
-            Err(NotTaken::OtherSession(offer)) => {
-                // The device reports again when it has received the session. If this is lost, it is offered
-                // again with the next report.
-                let coordinator = self.station.coordinator();
-                let frame = offer.and_then(|offer| coordinator.health_session(device, offer));
-                if let Some(frame) = frame {
-                    let events = vec![(device, frame)];
-                    let _ = self.messages.try_send(Outgoing { events, ..Outgoing::default() });
-                }
+            Ok(offer) => {
+                confirm(link, up);
+                self.offer(device, offer, answers);
             }
+            // The device reports again when it has received the session.
+            Err(NotTaken::OtherSession(offer)) => self.offer(device, offer, answers),
             Err(not_taken) => self.refuse_health(device, not_taken.name()),
+        }
+    }
+
+    /// Offers a session to a device. If the offer is lost, it is repeated with the next report.
+    fn offer(&self, device: DeviceId, session: Option<u64>, answers: (u32, u32)) {
+        let offer = session.map(|session| HealthSession { session, unix_ms: unix_ms(), answers });
+        let frame =
+            offer.and_then(|offer| self.station.coordinator().health_session(device, offer));
+        if let Some(frame) = frame {
+            let events = vec![(device, frame)];
+            let _ = self.messages.try_send(Outgoing { events, ..Outgoing::default() });
         }
     }
 

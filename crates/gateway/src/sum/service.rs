@@ -24,7 +24,7 @@ use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError, ParentLink};
 use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::{UPKEEP, gauge_value as value};
-use moteseal_service::{LogLimit, Monitor, Monitored};
+use moteseal_service::{LogLimit, Monitor, Monitored, MoreMetrics};
 use moteseal_verify::SumGroup;
 use tokio::sync::watch;
 use tokio::task::unconstrained;
@@ -154,6 +154,13 @@ impl SumGateway {
     #[must_use]
     pub fn with_versions(mut self, versions: Versions) -> Self {
         self.versions = Some(versions);
+        self
+    }
+
+    /// Appends further metrics to those of the gateway, for example those of its own health.
+    #[must_use]
+    pub fn with_more_metrics(mut self, more: MoreMetrics) -> Self {
+        self.monitor = self.monitor.take().map(|monitor| monitor.with_more(more));
         self
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use moteseal_core::schema::Schema;
+use moteseal_device::hosted::Feed as _;
 use moteseal_device::runner::{LiveReading, Recorded};
 use moteseal_net::link::{self, until_up};
 use moteseal_net::mqtt::{Backoff, Options, Version};
@@ -100,7 +101,12 @@ impl Source {
         let columns = vec!["n::u32".to_owned()];
         let mapping = Mapping::new(&Settings { columns, ..Settings::default() }).unwrap();
         let table = Arc::new(Table::new());
-        let intake = Arc::new(Intake::new(name.to_owned(), mapping, false, Arc::clone(&table)));
+        let intake = Arc::new(Intake::new(
+            name.to_owned(),
+            mapping,
+            false,
+            (Arc::clone(&table), Arc::default()),
+        ));
         let (stop, mut stopped) = watch::channel(false);
         let of = Arc::clone(&intake);
         let run = tokio::spawn(async move {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use moteseal_core::health::{Health, Item, Kind};
 
+use super::node::NodeHealth;
 use super::nodes::Nodes;
 
 /// A node's name, whether it is the gateway itself, when it was heard, and what it reported.
@@ -26,60 +27,72 @@ impl Nodes {
             rows.push((&*node.name, "device", *at, &report.health));
             silent.push(node.is_silent(now));
         }
-        let labels: Vec<String> = rows.iter().map(|(name, role, ..)| labels(name, role)).collect();
-        let mut rows: Vec<Labelled<'_, '_>> = rows.iter().zip(&labels).collect();
-        let head = |out: &mut String, name: &str, kind: &str, about: &str| {
-            let _ = writeln!(out, "# HELP {name} {about}\n# TYPE {name} {kind}");
-        };
-        let age = "moteseal_health_age_seconds";
-        head(out, age, "gauge", "Time since the node's newest report, in seconds.");
-        for ((_, _, at, _), labels) in &rows {
-            let seconds = now.saturating_duration_since(*at).as_secs_f64();
-            let _ = writeln!(out, "{age}{labels} {seconds:.3}");
-        }
-        let is_silent = "moteseal_health_silent";
-        head(out, is_silent, "gauge", "1 if the node should have reported again.");
-        for ((_, labels), silent) in rows.iter().zip(&silent) {
-            let _ = writeln!(out, "{is_silent}{labels} {}", u8::from(*silent));
-        }
-        let mut silent = silent.into_iter();
-        rows.retain(|_| !silent.next().unwrap_or_default());
-        let boot = "moteseal_health_boot";
-        head(out, boot, "gauge", "How often the node has started.");
+        write(now, &rows, silent, out);
+    }
+}
+
+impl NodeHealth {
+    /// Appends the metrics of this node alone. `role` is what kind of program it is.
+    pub fn render(&self, role: &'static str, out: &mut String) {
+        let now = Instant::now();
+        let health = self.sample(now);
+        write(now, &[(self.name(), role, now, &health)], vec![false], out);
+    }
+}
+
+fn write(now: Instant, rows: &[Row<'_>], silent: Vec<bool>, out: &mut String) {
+    let labels: Vec<String> = rows.iter().map(|(name, role, ..)| labels(name, role)).collect();
+    let mut rows: Vec<Labelled<'_, '_>> = rows.iter().zip(&labels).collect();
+    let head = |out: &mut String, name: &str, kind: &str, about: &str| {
+        let _ = writeln!(out, "# HELP {name} {about}\n# TYPE {name} {kind}");
+    };
+    let age = "moteseal_health_age_seconds";
+    head(out, age, "gauge", "Time since the node's newest report, in seconds.");
+    for ((_, _, at, _), labels) in &rows {
+        let seconds = now.saturating_duration_since(*at).as_secs_f64();
+        let _ = writeln!(out, "{age}{labels} {seconds:.3}");
+    }
+    let is_silent = "moteseal_health_silent";
+    head(out, is_silent, "gauge", "1 if the node should have reported again.");
+    for ((_, labels), silent) in rows.iter().zip(&silent) {
+        let _ = writeln!(out, "{is_silent}{labels} {}", u8::from(*silent));
+    }
+    let mut silent = silent.into_iter();
+    rows.retain(|_| !silent.next().unwrap_or_default());
+    let boot = "moteseal_health_boot";
+    head(out, boot, "gauge", "How often the node has started.");
+    for ((.., health), labels) in &rows {
+        let _ = writeln!(out, "{boot}{labels} {}", health.boot);
+    }
+    let uptime = "moteseal_health_uptime_seconds";
+    head(out, uptime, "gauge", "Time since the node's start, in seconds.");
+    for ((.., health), labels) in &rows {
+        let _ = writeln!(out, "{uptime}{labels} {}", health.uptime_s);
+    }
+    let faults = "moteseal_health_faults_total";
+    head(out, faults, "counter", "Sum of the node's losses and faults.");
+    for ((.., health), labels) in &rows {
+        let _ = writeln!(out, "{faults}{labels} {}", health.faults());
+    }
+    for item in Item::all() {
+        let mut is_first = true;
+        let name = metric(item);
         for ((.., health), labels) in &rows {
-            let _ = writeln!(out, "{boot}{labels} {}", health.boot);
-        }
-        let uptime = "moteseal_health_uptime_seconds";
-        head(out, uptime, "gauge", "Time since the node's start, in seconds.");
-        for ((.., health), labels) in &rows {
-            let _ = writeln!(out, "{uptime}{labels} {}", health.uptime_s);
-        }
-        let faults = "moteseal_health_faults_total";
-        head(out, faults, "counter", "Sum of the node's losses and faults.");
-        for ((.., health), labels) in &rows {
-            let of = health.values().filter(|(item, _)| item.is_fault());
-            let _ = writeln!(out, "{faults}{labels} {}", of.map(|(_, value)| value).sum::<i64>());
-        }
-        for item in Item::all() {
-            let mut is_first = true;
-            let name = metric(item);
-            for ((.., health), labels) in &rows {
-                let Some(value) = health.get(item) else { continue };
-                if std::mem::take(&mut is_first) {
-                    let kind = if item.kind() == Kind::Total { "counter" } else { "gauge" };
-                    let (group, unit) = (item.group().name(), item.unit());
-                    let about = format!("{group}.{} of each node. {unit}", item.name());
-                    head(out, &name, kind, about.trim_end());
-                }
-                let _ = match item.divisor() {
-                    1 => writeln!(out, "{name}{labels} {value}"),
-                    divisor => {
-                        #[allow(clippy::cast_precision_loss)]
-                        let value = value as f64 / f64::from(divisor);
-                        writeln!(out, "{name}{labels} {value}")
-                    }
-                };
+            let Some(value) = health.get(item) else { continue };
+            if std::mem::take(&mut is_first) {
+                let kind = if item.kind() == Kind::Total { "counter" } else { "gauge" };
+                let (group, unit) = (item.group().name(), item.unit());
+                let about = format!("{group}.{} of each node. {unit}", item.name());
+                head(out, &name, kind, about.trim_end());
             }
+            let _ = match item.divisor() {
+                1 => writeln!(out, "{name}{labels} {value}"),
+                divisor => {
+                    #[allow(clippy::cast_precision_loss)]
+                    let value = value as f64 / f64::from(divisor);
+                    writeln!(out, "{name}{labels} {value}")
+                }
+            };
         }
     }
 }

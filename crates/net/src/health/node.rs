@@ -8,9 +8,9 @@ use moteseal_core::health::{Group, Health, Item, Policy, Reason, Reporter};
 use tokio::sync::{Notify, watch};
 
 use super::representation::content;
-use super::{CONF, HEALTH, conf, may_configure};
-use crate::coap::links::Link;
-use crate::coap::{Code, Format, Handle, Owner, Request, Response};
+use super::{CONF, CORE, HEALTH, conf, may_configure};
+use crate::coap::links::{self, Link};
+use crate::coap::{Code, ExchangeId, Format, Handle, Owner, Request, Response, Service};
 
 /// The totals whose rates a host watches.
 pub const WATCHED: [Item; 16] = [
@@ -101,6 +101,12 @@ impl NodeHealth {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while the lock was held leaves the state as it was before or after one sample.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the name of the node.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns the reports, of which only the newest is kept.
@@ -221,6 +227,21 @@ impl NodeHealth {
     /// Returns the links to the resources.
     pub fn links() -> impl Iterator<Item = Link> {
         paths().map(|path| Link::new(path, "moteseal.health", FORMATS, ""))
+    }
+}
+
+/// Serves only a node's own health on a socket.
+#[derive(Debug)]
+pub struct NodeService(pub Arc<NodeHealth>);
+
+impl Service for NodeService {
+    fn request(&mut self, _: ExchangeId, owner: Owner, request: Request) -> Option<Response> {
+        if request.path == CORE && request.code == Code::GET {
+            let links = links::list(NodeHealth::links(), &request.query);
+            return Some(Response::content(Format::LINKS, links));
+        }
+        let response = self.0.respond(Instant::now(), owner, &request);
+        Some(response.unwrap_or_else(|| Response::new(Code::NOT_FOUND)))
     }
 }
 

@@ -20,6 +20,8 @@ const RECENT_RECORDS: usize = 8;
 const GRACE: Duration = Duration::from_secs(30);
 /// The shortest time between two offers of a session to a node, so that repeated frames cause few answers.
 const OFFER_PAUSE: Duration = Duration::from_secs(1);
+/// A session is replaced after this time, so that the node compares its clock with the gateway's again.
+const SESSION_TIME: Duration = Duration::from_secs(3600);
 /// The version of the lists.
 const VERSION: u8 = 1;
 
@@ -66,9 +68,20 @@ pub(super) struct Node {
     pub(super) heard: Option<(Instant, NodeReport)>,
     /// The session that the node will use next, and when it was offered.
     offered: Option<(u64, Instant)>,
+    /// When the current session began.
+    begun: Option<Instant>,
 }
 
 impl Node {
+    /// Returns the session to offer to the node now: `fresh`, or the one that was offered before. Returns
+    /// `None` if it was offered just now.
+    fn offer(&mut self, now: Instant, fresh: u64) -> Option<u64> {
+        let (session, at) = self.offered.unwrap_or((fresh, now));
+        let is_due = self.offered.is_none() || now.saturating_duration_since(at) >= OFFER_PAUSE;
+        self.offered = Some((session, if is_due { now } else { at }));
+        is_due.then_some(session)
+    }
+
     /// Returns whether the node has been silent for longer than it should be.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
         self.heard.is_some_and(|(at, report)| {
@@ -203,7 +216,7 @@ impl Nodes {
                     self.removed.push(path_of(&node.name));
                     Node { name, ..node }
                 }
-                None => Node { name, heard: None, offered: None },
+                None => Node { name, heard: None, offered: None, begun: None },
             };
             self.nodes.insert(id, node);
         }
@@ -220,6 +233,8 @@ impl Nodes {
     /// has a longer time since it. A report of the session that was offered last proves that the node made
     /// it after the offer; it begins this session, and those of the session before have no effect any more.
     ///
+    /// Returns a session to offer to the node, if its current one is old.
+    ///
     /// # Errors
     /// [`NotTaken`].
     pub fn take(
@@ -228,7 +243,7 @@ impl Nodes {
         id: DeviceId,
         report: &NodeReport,
         fresh: u64,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<Option<u64>, NotTaken> {
         let node = self.nodes.get_mut(&id).ok_or(NotTaken::UnknownNode)?;
         let current = node.heard.filter(|(_, newest)| newest.session == report.session);
         if let Some((_, newest)) = current {
@@ -237,13 +252,12 @@ impl Nodes {
                 return Err(NotTaken::NotNewer);
             }
         } else if node.offered.is_some_and(|(offered, _)| offered == report.session) {
-            node.offered = None;
+            (node.offered, node.begun) = (None, Some(now));
         } else {
-            let (session, at) = node.offered.unwrap_or((fresh, now));
-            let is_due = node.offered.is_none() || now.saturating_duration_since(at) >= OFFER_PAUSE;
-            node.offered = Some((session, if is_due { now } else { at }));
-            return Err(NotTaken::OtherSession(is_due.then_some(session)));
+            return Err(NotTaken::OtherSession(node.offer(now, fresh)));
         }
+        let age = node.begun.map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
+        let offer = if age >= SESSION_TIME { node.offer(now, fresh) } else { None };
         node.heard = Some((now, *report));
         self.taken += 1;
         self.recent.retain(|(_, recent)| *recent != id);
@@ -252,7 +266,13 @@ impl Nodes {
             self.recent.pop_front();
         }
         self.news.entry(id).or_insert_with(|| path_of(&node.name));
-        Ok(())
+        Ok(offer)
+    }
+
+    /// Returns the name of a node.
+    #[must_use]
+    pub fn name(&self, id: DeviceId) -> Option<&str> {
+        self.nodes.get(&id).map(|node| &*node.name)
     }
 
     /// Returns the paths whose representations have changed since the last call.

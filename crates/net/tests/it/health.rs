@@ -341,6 +341,22 @@ fn a_session_is_offered_at_most_once_a_second_and_stays_until_it_is_used() {
 }
 
 #[test]
+fn a_session_is_replaced_after_an_hour_because_the_node_compares_its_clock_then() {
+    let (mut nodes, start) = (nodes(), Instant::now());
+    let session = tell(&mut nodes, start, device(1), after(1));
+    let mut take = |seconds, session, uptime_s, fresh| {
+        let report = report(session, after(uptime_s));
+        nodes.take(start + Duration::from_secs(seconds), device(1), &report, fresh)
+    };
+    assert_eq!(take(3599, session, 3600, 8), Ok(None));
+    // It is offered with each report until it is used.
+    assert_eq!([take(3600, session, 3601, 9), take(3630, session, 3631, 10)], [Ok(Some(9)); 2]);
+    assert_eq!(take(3631, 9, 3631, 11), Ok(None));
+    assert_eq!(take(3660, 9, 3661, 12), Ok(None));
+    assert_eq!(take(3661, session, 3700, 13), Err(NotTaken::OtherSession(Some(13))));
+}
+
+#[test]
 fn a_silent_node_is_not_shown_as_if_it_were_heard() {
     let (mut nodes, now) = (nodes(), Instant::now());
     tell(&mut nodes, now, device(1), after(86_400));

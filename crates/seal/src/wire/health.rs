@@ -2,7 +2,7 @@
 //!
 //! The coordinator gives each device a random number, the session. A device states it in its reports, so
 //! that a report that was recorded in an earlier session has no effect. A device that does not know the
-//! number states 0, and receives it in return.
+//! number states 0, and receives it in return, together with the coordinator's time.
 //!
 //! The frames are types of their own, so that firmware that does not report contains nothing of them. A
 //! coordinator that does not know them drops them (`Malformed`). Reports are not acknowledged: the next
@@ -15,12 +15,12 @@ use moteseal_core::record::DeviceId;
 
 /// The first bytes of every health frame: the head of an array of five elements, and the kind.
 const HEALTH: [u8; 2] = [0x85, 8];
-/// The first bytes of every session frame: the head of an array of three elements, and the kind.
-const SESSION: [u8; 2] = [0x83, 20];
+/// The first bytes of every session frame: the head of an array of six elements, and the kind.
+const SESSION: [u8; 2] = [0x86, 20];
 /// Maximum length of a [`HealthFrame`] in bytes.
 pub const MAX_HEALTH_FRAME: usize = 2 + 9 + 9 + 5 + MAX_ENCODED + TAG;
 /// Maximum length of a [`HealthSession`] frame in bytes.
-pub const MAX_HEALTH_SESSION: usize = 2 + 9 + 9 + TAG;
+pub const MAX_HEALTH_SESSION: usize = 2 + 9 + 9 + 9 + 5 + 5 + TAG;
 
 /// A frame with a device's health, from the device to its coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +75,14 @@ impl HealthFrame {
 
 /// A frame by which a coordinator begins a session of reports with a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HealthSession(
+pub struct HealthSession {
     /// The session's number, which is random and not 0.
-    pub u64,
-);
+    pub session: u64,
+    /// The time of the coordinator's clock, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The report that the frame answers: its `boot` and its `uptime_s`.
+    pub answers: (u32, u32),
+}
 
 impl HealthSession {
     /// Returns whether the bytes claim to be such a frame. Nothing is verified.
@@ -93,12 +97,13 @@ impl HealthSession {
     /// [`FrameError`].
     pub fn open(frame: &[u8], device: DeviceId, key: &LinkKey) -> Result<Self, FrameError> {
         let mut reader = Reader::new(opened(frame, key, Direction::Down)?)?;
-        reader.array(3)?;
+        reader.array(6)?;
         let (kind, to, session) = (reader.u64()?, DeviceId(reader.fixed()?), reader.u64()?);
+        let (unix_ms, answers) = (reader.u64()?, (reader.uint()?, reader.uint()?));
         if kind != 20 || to != device || session == 0 {
             return Err(FrameError::Malformed);
         }
-        Ok(Self(session))
+        Ok(Self { session, unix_ms, answers })
     }
 
     /// Writes the frame.
@@ -111,8 +116,21 @@ impl HealthSession {
         key: &LinkKey,
         out: &'o mut [u8],
     ) -> Result<&'o [u8], BufferTooSmall> {
+        let Self { session, unix_ms, answers: (boot, uptime_s) } = *self;
         let mut out = Writer::new(out);
-        out.array(3)?.uint(20u8)?.bytes(&device.0)?.uint(self.0)?;
+        out.array(6)?.uint(20u8)?.bytes(&device.0)?.uint(session)?;
+        out.uint(unix_ms)?.uint(boot)?.uint(uptime_s)?;
         closed(out, key, Direction::Down)
+    }
+
+    /// Returns by how many milliseconds the device's clock is ahead of the coordinator's. `sent_ms` and
+    /// `received_ms` are the times of the device's clock when it sent the report that the frame answers,
+    /// and when it received the frame. The result is wrong by at most half of the time between them, and
+    /// exact if both frames took the same time.
+    #[must_use]
+    pub fn clock_offset(&self, sent_ms: u64, received_ms: u64) -> i64 {
+        let middle = sent_ms.saturating_add(received_ms.saturating_sub(sent_ms) / 2);
+        let ahead = i128::from(middle) - i128::from(self.unix_ms);
+        i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX })
     }
 }

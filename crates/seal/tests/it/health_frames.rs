@@ -27,11 +27,16 @@ fn frame_of(session: u64, interval_s: u32, health: Health) -> HealthFrame {
     HealthFrame { session, interval_s, health }
 }
 
+const fn offer(session: u64) -> HealthSession {
+    HealthSession { session, unix_ms: u64::MAX, answers: (u32::MAX, u32::MAX) }
+}
+
 #[test]
 fn a_device_states_the_session_that_its_coordinator_began() {
     let mut device = DeviceSession::new(DEVICE, key(1), 0);
     let mut out = [0; MAX_HEALTH_SESSION];
-    let offer = HealthSession(u64::MAX).close(DEVICE, &key(1), &mut out).unwrap();
+    let offer = offer(u64::MAX).close(DEVICE, &key(1), &mut out).unwrap();
+    assert_eq!(device.read_health_session(offer), Ok(self::offer(u64::MAX)));
     assert_eq!(offer.len(), MAX_HEALTH_SESSION);
     assert!(HealthSession::is_claimed(offer));
     // It is another one than before only once.
@@ -50,7 +55,7 @@ fn a_device_states_the_session_that_its_coordinator_began() {
         assert!(device.open_health_session(&changed).is_err(), "byte {at}");
     }
     let mut out = [0; MAX_HEALTH_SESSION];
-    let none = HealthSession(0).close(DEVICE, &key(1), &mut out).unwrap();
+    let none = self::offer(0).close(DEVICE, &key(1), &mut out).unwrap();
     assert!(device.open_health_session(none).is_err());
 }
 
@@ -78,4 +83,23 @@ fn a_frame_of_another_key_or_with_a_changed_byte_does_not_open() {
         changed[at] ^= 1;
         assert!(HealthFrame::open(&changed, &key(1)).is_err(), "byte {at}");
     }
+}
+
+#[test]
+fn the_offset_of_the_clock_is_exact_if_both_frames_take_the_same_time() {
+    let offset = |unix_ms, sent_ms, received_ms| {
+        HealthSession { session: 1, unix_ms, answers: (1, 1) }.clock_offset(sent_ms, received_ms)
+    };
+    // 40 ms each way, and the device is 7 s ahead, behind, or right.
+    assert_eq!(
+        [7000, -7000, 0].map(|ahead: i64| {
+            let at = |ms: u64| ms.checked_add_signed(ahead).unwrap();
+            offset(1_000_040, at(1_000_000), at(1_000_080))
+        }),
+        [7000, -7000, 0]
+    );
+    // If one way takes all of the time, the error is half of it.
+    assert_eq!([offset(1000, 1000, 1080), offset(1080, 1000, 1080)], [40, -40]);
+    assert_eq!(offset(u64::MAX, 0, 0), i64::MIN);
+    assert_eq!(offset(0, u64::MAX, u64::MAX), i64::MAX);
 }

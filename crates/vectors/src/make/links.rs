@@ -20,6 +20,7 @@ use moteseal_fixtures::cbor_tree::{FALSE, NULL, Value, array, bytes, head, int, 
 use moteseal_fixtures::world::{Epoch, FIXED, GROUP, Pick, schema};
 
 mod events;
+mod reports;
 
 const GROUP_SECRET: [u8; 32] = [0x51; 32];
 
@@ -27,8 +28,8 @@ pub fn make(files: &mut Files) {
     files.add(up());
     files.add(down());
     files.add(refusals());
-    files.add(events::up());
-    files.add(events::down());
+    events::make(files);
+    reports::make(files);
     files.add(followed());
 }
 

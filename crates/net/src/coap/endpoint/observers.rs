@@ -14,6 +14,9 @@ use super::Counters;
 /// The maximum number of clients that observe one periodic representation. Without DTLS, a new one
 /// displaces the oldest one whose address is not validated.
 pub const PERIODIC_OBSERVERS: usize = 8;
+/// The number of these places that clients of one network without DTLS leave to others. Programs on the
+/// same machine may use all.
+const FOR_OTHERS: usize = 2;
 
 /// The observers of all peers.
 #[derive(Default)]
@@ -55,16 +58,24 @@ impl Observers {
             && of_network.is_none_or(|of| *of < limits.observers_of_network)
     }
 
-    /// Returns whether a periodic representation has no room for another observer. If it has one whose
-    /// address is not validated, the oldest of these ends to make room.
+    /// Returns whether a periodic representation has no room for another observer, or none for another
+    /// one of the same network. If an observer among those has an address that is not validated, the
+    /// oldest of these ends to make room.
     pub(super) fn is_full(&mut self, peer: Peer, path: &str) -> bool {
         let Some(peers) = self.paths.get(path) else { return false };
-        if peers.contains(&peer) || peers.len() < PERIODIC_OBSERVERS {
+        let own = network(peer.address.ip());
+        let is_near = |of: &Peer| !of.is_secure() && network(of.address.ip()) == own;
+        let is_crowded = !peer.is_secure()
+            && !peer.is_local()
+            && peers.iter().filter(|of| is_near(of)).count() >= PERIODIC_OBSERVERS - FOR_OTHERS;
+        if peers.contains(&peer) || (peers.len() < PERIODIC_OBSERVERS && !is_crowded) {
             return false;
         }
         let is_other = |of: &Peer| self.displaced.iter().all(|(displaced, _)| displaced != of);
         let mut unproven = self.unproven.values();
-        let oldest = unproven.find(|(of, _, observed)| **observed == *path && is_other(of));
+        let oldest = unproven.find(|(of, _, observed)| {
+            **observed == *path && is_other(of) && (!is_crowded || is_near(of))
+        });
         let Some((oldest, token, _)) = oldest else { return true };
         self.displaced.push((*oldest, *token));
         false

@@ -100,3 +100,25 @@ fn observers_with_forged_addresses_do_not_keep_others_out() {
     assert!(sent[0].options.uint(Number::OBSERVE).is_some());
     assert_eq!(bench.endpoint.observers(), PERIODIC_OBSERVERS);
 }
+
+#[test]
+fn clients_of_one_network_without_dtls_leave_two_places_to_others() {
+    let mut bench = Bench::new();
+    let plain = |host: u8, port: u16| Peer::plain(SocketAddr::from(([203, 0, 113, host], port)));
+    let observes = |bench: &mut Bench, from: Peer| {
+        let mut message = observe("h", 1, 0);
+        message.options.add(Number::URI_QUERY, "a longer request");
+        let sent = bench.register_periodic(from, &message);
+        // The answer to the server's ping validates the address.
+        let is_ping = |of: &&Message| of.kind == Kind::Confirmable && of.code == Code::EMPTY;
+        for ping in sent.iter().filter(is_ping) {
+            bench.receive(from, &Message::new(Kind::Reset, Code::EMPTY, ping.id));
+        }
+        bench.endpoint.observers()
+    };
+    for port in 1..=6 {
+        assert_eq!(observes(&mut bench, plain(1, port)), usize::from(port));
+    }
+    assert_eq!(observes(&mut bench, plain(1, 7)), 6);
+    assert_eq!([2, 3].map(|host| observes(&mut bench, plain(host, 1))), [7, 8]);
+}

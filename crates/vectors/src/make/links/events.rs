@@ -5,11 +5,16 @@ use moteseal_fixtures::cbor_tree::{Value, array, bytes, int, text};
 use moteseal_seal::wire::{EventAnswer, EventFrame};
 
 use super::{
-    File, GROUP, GROUP_SECRET, ack_frame, id, key, of_down, of_up, ours, secret_of, tagged,
+    File, Files, GROUP, GROUP_SECRET, ack_frame, id, key, of_down, of_up, ours, secret_of, tagged,
 };
 
+pub(super) fn make(files: &mut Files) {
+    files.add(up());
+    files.add(down());
+}
+
 /// Returns vectors of the frames with an event.
-pub(super) fn up() -> File {
+fn up() -> File {
     let mut file = File::new(
         "link/event.json",
         "Frames with an urgent event: coordinator.md, section 8. The schema and the event are checked later.",
@@ -40,7 +45,7 @@ pub(super) fn up() -> File {
 }
 
 /// Returns vectors of the answers to events.
-pub(super) fn down() -> File {
+fn down() -> File {
     let mut file = File::new(
         "link/event_answer.json",
         "The coordinator's answers to urgent events: coordinator.md, section 8.",

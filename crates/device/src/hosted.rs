@@ -1,22 +1,27 @@
-//! Runs the device of one source, and starts it again after an error or under a later roster.
+//! Runs a device whose rows another part of the process makes, and starts it again after an error or
+//! under a later roster: a device of a hub, or the device of a stream of health.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use moteseal_api::{ErrorKind, NamedError};
+use moteseal_core::health::{Policy, SHORTEST_ON_HOSTS};
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::SecretKey;
-use moteseal_device::DurableMote;
-use moteseal_device::runner::{self, RunError, Source, system_clock};
 use moteseal_net::ParentAddress;
-use moteseal_verify::Roster;
+use moteseal_net::health::NodeHealth;
+use moteseal_service::Figures;
+use moteseal_service::health::Start;
+use moteseal_verify::{Calendar, Roster};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info};
 
-use crate::intake::Intake;
-use crate::line::MAX_WAITING;
+use crate::DurableMote;
+use crate::runner::{self, HealthLink, LiveReading, RunError, Source, system_clock};
 
+/// The maximum number of rows that wait for a device.
+const MAX_WAITING: usize = 128;
 /// The first wait before a device starts again.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How long a reading that is durable may wait for others, so that fewer frames go to the gateway.
@@ -40,8 +45,8 @@ pub struct Trouble {
 pub enum Remedy {
     /// The error may go away by itself, for example when a disk has room again.
     Time,
-    /// A later version of the roster, a clock that is set, or another change outside of the hub.
-    /// Messages that can wait do so, because the cause may be gone before the broker drops them.
+    /// A later version of the roster, a clock that is set, or another change outside of the process.
+    /// Rows that can wait do so, because the cause may be gone before their senders drop them.
     Change,
     /// Work on the device's files, or a new device. Messages are refused.
     Person,
@@ -67,13 +72,35 @@ impl<E: NamedError> From<&E> for Trouble {
     }
 }
 
-/// Opens the journal of a source's device.
+/// Opens the journal of a hosted device.
 pub type Open = Box<dyn FnMut() -> Result<DurableMote<SecretKey>, Trouble> + Send>;
 
-/// The device of a source.
+/// What makes the rows of a hosted device.
+pub trait Feed: Send + Sync {
+    /// Returns the name of the device, for the log.
+    fn name(&self) -> &str;
+    /// Passes rows to this channel from now on.
+    fn run(&self, rows: mpsc::Sender<LiveReading>);
+    /// Passes no rows until the device runs again.
+    fn pause(&self);
+    /// Passes no rows until the device runs again, which needs a person.
+    fn stop(&self);
+    /// Returns whether there are no more rows. A device that fails is then not started again.
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+/// A hosted device.
 pub struct Device {
     /// Its id.
     pub id: DeviceId,
+    /// What waits for its gateway and what was lost; it reports this as its health.
+    pub figures: Arc<Figures>,
+    /// When the process started, as the device's health states it.
+    pub start: Start,
+    /// How often it reports its health.
+    pub policy: Policy,
     /// The address of its gateway.
     pub gateway: ParentAddress,
     /// The device, opened for the first time.
@@ -90,13 +117,36 @@ impl std::fmt::Debug for Device {
 
 /// Runs a device until `stop` changes. After an error, starts it again: after a while, and when there is
 /// a later version of the roster.
-pub(crate) async fn run(
+///
+/// The device reports its health to its gateway: what waits, and what was lost. All other values are those of
+/// the machine, which the process that hosts the device reports.
+pub async fn run(
     device: Device,
-    intake: Arc<Intake>,
+    feed: Arc<impl Feed>,
+    rosters: watch::Receiver<Arc<Roster>>,
+    stop: watch::Receiver<bool>,
+) {
+    let (start, figures) = (device.start, Arc::clone(&device.figures));
+    let health = NodeHealth::new(feed.name(), (device.policy, SHORTEST_ON_HOSTS), move || {
+        let mut health = start.record();
+        figures.write(&mut health);
+        health
+    });
+    let link = HealthLink { figures: Arc::clone(&device.figures), reports: health.reports() };
+    tokio::select! {
+        () = run_again(device, &*feed, link, rosters, stop) => {}
+        () = health.run() => {}
+    }
+}
+
+async fn run_again(
+    device: Device,
+    feed: &impl Feed,
+    health: HealthLink,
     mut rosters: watch::Receiver<Arc<Roster>>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let Device { id, gateway, first, mut again } = device;
+    let Device { id, gateway, first, mut again, .. } = device;
     let mut wait = FIRST_WAIT;
     let mut opened = Some(first);
     let mut logged = None;
@@ -109,37 +159,48 @@ pub(crate) async fn run(
         };
         let ended = match mote {
             Ok(mote) => {
-                let (rosters, stop) = (rosters.clone(), stop.clone());
-                once(mote, id, &gateway, &intake, rosters, stop).await
+                let settings = |calendar| runner::Settings {
+                    rosters: Some(rosters.clone()),
+                    health: Some(health.clone()),
+                    linger: LINGER,
+                    ..runner::Settings::new(calendar)
+                };
+                let newest = Arc::clone(&rosters.borrow());
+                once(mote, (id, &gateway), feed, (&newest, settings), stop.clone()).await
             }
             Err(trouble) => Err(trouble),
         };
-        let Err(trouble) = ended else { return intake.pause() };
+        let Err(trouble) = ended else { return feed.pause() };
         if start.elapsed() > LONGEST_WAIT {
             (wait, logged) = (FIRST_WAIT, None);
         }
         let Trouble { name, what, remedy } = trouble;
+        if feed.is_over() {
+            let source = feed.name();
+            error!(source, name, "{what}; what the gateway does not have stays in the journal");
+            return feed.pause();
+        }
         let next = match remedy {
             Remedy::Time => {
-                intake.pause();
+                feed.pause();
                 "the device starts again"
             }
             Remedy::Change => {
-                intake.pause();
+                feed.pause();
                 wait = LONGEST_WAIT;
                 "its messages wait; the device starts again after a while, or under a later roster"
             }
             Remedy::Person => {
-                intake.stop();
+                feed.stop();
                 wait = LONGEST_WAIT;
-                "its messages are refused until the hub starts again, or until there is a later roster"
+                "its messages are refused until this program starts again, or until there is a later roster"
             }
         };
         // An error that lasts is logged once.
         if remedy == Remedy::Time || logged.as_ref() != Some(&what) {
-            error!(source = intake.name, name, again_in = ?wait, "{what}; {next}");
+            error!(source = feed.name(), name, again_in = ?wait, "{what}; {next}");
         } else {
-            debug!(source = intake.name, name, again_in = ?wait, "{what}; {next}");
+            debug!(source = feed.name(), name, again_in = ?wait, "{what}; {next}");
         }
         logged = Some(what);
         tokio::select! {
@@ -154,38 +215,31 @@ pub(crate) async fn run(
 /// Runs a device once.
 async fn once(
     mut mote: DurableMote<SecretKey>,
-    id: DeviceId,
-    gateway: &ParentAddress,
-    intake: &Intake,
-    rosters: watch::Receiver<Arc<Roster>>,
+    (id, gateway): (DeviceId, &ParentAddress),
+    feed: &impl Feed,
+    (newest, settings): (&Roster, impl FnOnce(Calendar) -> runner::Settings),
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Trouble> {
     // The journal may have been opened under an earlier version.
-    let newest = Arc::clone(&rosters.borrow());
     if mote.mote().profile().roster.version < newest.version() {
-        mote.load(&newest).map_err(|error| Trouble::from(&error))?;
+        mote.load(newest).map_err(|error| Trouble::from(&error))?;
     }
     let mut link = gateway.open(id.0).map_err(|error| Trouble::from(&error))?;
-    let calendar = newest.calendar().clone();
-    let settings = runner::Settings {
-        rosters: Some(rosters),
-        linger: LINGER,
-        ..runner::Settings::new(calendar)
-    };
-    let (send, records) = mpsc::channel(2 * MAX_WAITING);
-    intake.run(send);
+    let settings = settings(newest.calendar().clone());
+    let (send, records) = mpsc::channel(MAX_WAITING);
+    feed.run(send);
     let mut taken = |_| {};
     let stopped = async {
         let _ = stop.wait_for(|stop| *stop).await;
-        // No message may arrive after the runner has emptied its channel.
-        intake.pause();
+        // No row may arrive after the runner has emptied its channel.
+        feed.pause();
     };
     let source = Source::Live { records, clock: &system_clock };
     let ran = runner::run(&mut mote, &mut link, source, settings, &mut taken, stopped).await;
     match ran {
         Ok(ran) => {
             let waiting = mote.mote().waiting();
-            info!(source = intake.name, readings = ran.readings, waiting, "the device stopped");
+            info!(source = feed.name(), readings = ran.readings, waiting, "the device stopped");
             Ok(())
         }
         Err(RunError::Link(error)) if !error.is_refusal() => {

@@ -54,7 +54,12 @@ impl MoteHealth {
 
     /// Returns whether an offer of a session answers the newest report; any other may be a repeated one.
     /// Compares the clocks if the mote knows the time, which is `unix_ms`.
-    pub(crate) fn takes(&mut self, now_ms: u64, unix_ms: Option<u64>, offer: &HealthSession) -> bool {
+    pub(crate) fn takes(
+        &mut self,
+        now_ms: u64,
+        unix_ms: Option<u64>,
+        offer: &HealthSession,
+    ) -> bool {
         let Some((_, sent_ms)) = self.sent.filter(|(sent, _)| *sent == offer.answers) else {
             return false;
         };

@@ -32,6 +32,7 @@
 
 mod direct;
 mod error;
+mod offset;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -42,6 +43,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use direct::{BLOCK, Direct};
 pub use error::JournalError;
+use offset::write_at;
 
 use crate::lock::try_lock;
 
@@ -612,20 +614,6 @@ impl Tail {
     const fn lacks(self, end: u64) -> bool {
         matches!(self, Self::Strict { acknowledged } if end < acknowledged)
     }
-}
-
-/// Writes all bytes at an offset of the file.
-#[cfg(unix)]
-fn write_at(file: &mut File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    use std::os::unix::fs::FileExt as _;
-    file.write_all_at(bytes, offset)
-}
-
-/// Writes all bytes at an offset of the file.
-#[cfg(not(unix))]
-fn write_at(file: &mut File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    file.seek(SeekFrom::Start(offset))?;
-    file.write_all(bytes)
 }
 
 fn lock(path: &Path, file: &File) -> Result<(), JournalError> {

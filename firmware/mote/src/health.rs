@@ -74,7 +74,9 @@ impl MoteHealth {
     /// Reports the newest health again, with the offset of the clock.
     pub(crate) fn report_again(&mut self) {
         self.again = self.reporter.sampled().map(|mut health| {
-            self.clock_offset.iter().for_each(|ahead| drop(health.set(Item::ClockOffset, *ahead)));
+            if let Some(ahead) = self.clock_offset {
+                health.set(Item::ClockOffset, ahead);
+            }
             health
         });
     }
@@ -115,7 +117,9 @@ impl MoteHealth {
         ] {
             health.set(item, value.into());
         }
-        self.clock_offset.iter().for_each(|ahead| drop(health.set(Item::ClockOffset, *ahead)));
+        if let Some(ahead) = self.clock_offset {
+            health.set(Item::ClockOffset, ahead);
+        }
         self.reporter.sample(&health)?;
         self.sent = Some(((boot, uptime_s), now_ms));
         let interval_s = self.reporter.interval_s();

@@ -331,7 +331,16 @@ impl Source {
     /// # Errors
     /// `Request` or `NoReading`.
     pub async fn get(&self) -> Result<Unverified, GetError> {
-        let request = self.address.request();
+        self.requested(self.address.request()).await
+    }
+
+    /// Gets another resource of the same server, also while this one is observed. The server knows the
+    /// address of an observer, and sends it longer blocks than to a new socket.
+    pub(crate) async fn get_other(&self, path: &str) -> Result<Unverified, GetError> {
+        self.requested(Request::new(Code::GET, path)).await
+    }
+
+    async fn requested(&self, request: Request) -> Result<Unverified, GetError> {
         let got = self.socket.handle().request(To::Server, request, PATIENCE).await;
         self.response(got).map(|(response, _)| response)
     }

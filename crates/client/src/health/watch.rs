@@ -118,7 +118,10 @@ impl Watch {
     /// [`GetError`].
     pub async fn once(&self, updates: &mpsc::Sender<Update>) -> Result<(), GetError> {
         match self.kind().await? {
-            Watched::Nodes => self.list(updates).await.map(drop)?,
+            Watched::Nodes => {
+                let response = self.source(NODES).await?.get().await?;
+                self.send_all(&response, updates).await?;
+            }
             Watched::Node => {
                 let response = self.source(HEALTH).await?.get().await?;
                 self.send_own(&response, updates).await?;
@@ -166,7 +169,7 @@ impl Watch {
                     self.send(list, at, updates).await;
                     Some(taken)
                 } else {
-                    let taken = self.list(updates).await?;
+                    let taken = self.send_all(&source.get_other(NODES).await?, updates).await?;
                     let _ = updates.send(Update::Complete).await;
                     Some(taken)
                 };
@@ -190,9 +193,12 @@ impl Watch {
     }
 
     /// Reports all nodes of the gateway. Returns how many reports it has taken.
-    async fn list(&self, updates: &mpsc::Sender<Update>) -> Result<u64, GetError> {
-        let response = self.source(NODES).await?.get().await?;
-        let list = self.decode(&response)?;
+    async fn send_all(
+        &self,
+        response: &Unverified,
+        updates: &mpsc::Sender<Update>,
+    ) -> Result<u64, GetError> {
+        let list = self.decode(response)?;
         let taken = list.taken;
         self.send(list, Instant::now(), updates).await;
         Ok(taken)

@@ -10,13 +10,28 @@ use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::agents::example;
 
 /// The users of the hub, of the agent and of another agent if this test runs as root.
-const HUB: u32 = 64_990;
-const AGENT: u32 = 64_991;
-const OTHER: u32 = 64_992;
+///
+/// No scene shares them with another one: the limit of processes counts all processes of a user, and tests
+/// run at the same time.
+#[derive(Clone, Copy, Debug)]
+struct Users {
+    hub: u32,
+    agent: u32,
+    other: u32,
+}
+
+impl Users {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(64_000);
+        let hub = NEXT.fetch_add(3, Ordering::Relaxed);
+        Self { hub, agent: hub + 1, other: hub + 2 }
+    }
+}
 
 /// How an agent is started.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +55,7 @@ const START: Start = Start {
 /// A folder like that of a hub, and a process in the place of the hub.
 struct Scene {
     folder: tempfile::TempDir,
+    users: Users,
     hub: Child,
     service: UnixDatagram,
 }
@@ -73,13 +89,14 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-        let other = if start.has_own_user { OTHER } else { HUB };
-        let agent = if start.has_own_user { AGENT } else { HUB };
-        place(&at("keys/op.key.pem"), b"key", 0o600, HUB);
+        let users = Users::new();
+        let other = if start.has_own_user { users.other } else { users.hub };
+        let agent = if start.has_own_user { users.agent } else { users.hub };
+        place(&at("keys/op.key.pem"), b"key", 0o600, users.hub);
         place(&at("other/secret"), b"secret", 0o600, other);
         place(&at("data/before"), b"", 0o600, agent);
-        place(&at("package/attack.pl"), include_bytes!("attacks/reach.pl"), 0o644, HUB);
-        place(&at("package/library"), b"library", 0o644, HUB);
+        place(&at("package/attack.pl"), include_bytes!("attacks/reach.pl"), 0o644, users.hub);
+        place(&at("package/library"), b"library", 0o644, users.hub);
         fs::copy(example("launch"), at("launch")).unwrap();
         let service = UnixDatagram::bind(at("service")).unwrap();
         fs::set_permissions(at("service"), Permissions::from_mode(0o777)).unwrap();
@@ -88,11 +105,11 @@ impl Scene {
         hub.args(["-e", "$| = 1; $SIG{URG} = sub { exit(1) }; print qq(1); sleep(60)"]);
         hub.process_group(0).stdout(Stdio::piped());
         if is_root() {
-            hub.uid(HUB).gid(HUB);
+            hub.uid(users.hub).gid(users.hub);
         }
         let mut hub = hub.spawn().unwrap();
         hub.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        Self { folder, hub, service }
+        Self { folder, users, hub, service }
     }
 
     fn at(&self, path: &str) -> PathBuf {
@@ -130,7 +147,7 @@ impl Scene {
             "files": self.at("package"), "data": self.at("data"),
             "readable": [], "writable": [], "memory": 1u64 << 29, "storage": 1 << 20,
             "processes": start.processes, "network": start.network,
-            "user": start.has_own_user.then_some(AGENT), "is_required": start.is_required,
+            "user": start.has_own_user.then_some(self.users.agent), "is_required": start.is_required,
             "landlock": start.landlock, "is_guard": start.processes > 1,
         });
         // A shell in the place of the hub, which passes on what it has opened.
@@ -138,7 +155,7 @@ impl Scene {
         launcher.args(["-c", "exec 9<keys/op.key.pem && exec ./launch \"$0\""]);
         launcher.arg(plan.to_string()).current_dir(self.folder.path()).env("SECRET", "1");
         if is_root() && !start.has_own_user {
-            launcher.uid(HUB).gid(HUB);
+            launcher.uid(self.users.hub).gid(self.users.hub);
         }
         let output = launcher.output().unwrap();
         assert!(!output.stderr.ends_with(b"Permission denied\n"), "{output:?}");

@@ -63,8 +63,11 @@ const POLL_INTERVAL: Duration = Duration::from_micros(100);
 /// The maximum number of messages that wait for the link. Messages beyond it are dropped. A device
 /// that asks again receives a new acknowledgement.
 const MESSAGES: usize = 64;
-/// How often the station reads the clock.
-const TICK: Duration = Duration::from_millis(50);
+/// How often the station reads the clock, measures itself and notices that it must stop, if no frames
+/// arrive.
+const TICK: Duration = Duration::from_millis(200);
+/// The longest wait for frames of other devices.
+const LONGEST_POLL: Duration = Duration::from_millis(50);
 /// The name of the problem that is reported when the state folder has reached its maximum size.
 const OUTBOX_FULL: &str = "OutboxFull";
 /// The minimum interval between two log lines that report rejected frames.
@@ -463,7 +466,7 @@ impl Keeper {
         let start = Instant::now();
         loop {
             let next = link.receive_but(Some(flooder)).now_or_never().transpose()?;
-            if next.is_some() || start.elapsed() >= self.committed_in.min(TICK) {
+            if next.is_some() || start.elapsed() >= self.committed_in.min(LONGEST_POLL) {
                 return Ok(next);
             }
             // On a fast disk, the whole wait is shorter than the shortest sleep, so poll first.

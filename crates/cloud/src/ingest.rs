@@ -85,7 +85,7 @@ pub(crate) async fn stored(
 /// Returns the response to an upload that the store rejected.
 fn refusal(error: &PutError) -> Refusal {
     let problem = match error {
-        PutError::Busy | PutError::Closed => ProblemType::UNAVAILABLE,
+        PutError::Busy | PutError::Closed | PutError::Unavailable { .. } => ProblemType::UNAVAILABLE,
         PutError::DiskFull { .. } => ProblemType::STORE_FULL,
         _ => ProblemType::STORE_FAILED,
     };

@@ -82,6 +82,10 @@ impl Stream {
             .connection_timeout(settings.request_time)
             .request_timeout(Some(settings.request_time))
             .event_callback(on_event);
+        if let Some(server) = servers.iter().find(|server| server.has_user_pass()) {
+            let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
+            options = options.user_and_password(text(server.username()), text(server.password()));
+        }
         if let Some(file) = &settings.credentials {
             options = options.credentials_file(file).await.map_err(|error| {
                 StreamError::BadSetting(format!(

@@ -72,21 +72,22 @@ async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_letter_that_can_be_stored_now_is_stored_by_a_replay() {
-    let name = created(shared(), &layout()).await;
+    let server = Server::with_short_messages();
+    let name = created(&server, &layout()).await;
     let (store, direct) = (Store::new(), Store::new());
     // A worker with a low limit rejects the batch for good; one with a higher limit stores it.
-    let low = moteseal_stream::WorkerLimits { batch_bytes: 1 << 20, ..worker_limits() };
-    let intake = intake(shared(), &name, &store).await;
+    let low = moteseal_stream::WorkerLimits { batch_bytes: 100 << 10, ..worker_limits() };
+    let intake = intake(&server, &name, &store).await;
     let worker =
-        Running::with(shared(), &name, std::sync::Arc::clone(&store.store), low).await;
-    let batch = bundles("replayed", 2, 200_000);
+        Running::with(&server, &name, std::sync::Arc::clone(&store.store), low).await;
+    let batch = bundles("replayed", 2, 20_000);
     direct.store.put(batch.clone()).unwrap();
     put(&intake, batch).await.unwrap();
     until("burying", || worker.counts.dead() == 1).await;
     worker.stop().await;
-    let dead = DeadLetters::open(connect(shared(), &name, Role::Worker).await).await.unwrap();
+    let dead = DeadLetters::open(connect(&server, &name, Role::Worker).await).await.unwrap();
     assert_eq!(dead.list(0, 9).await.unwrap()[0].error, "TooLong");
-    let worker = Running::start(shared(), &name, &store).await;
+    let worker = Running::start(&server, &name, &store).await;
     assert_eq!(dead.replay(None).await.unwrap(), 1);
     same(&store, &direct).await;
     assert_eq!(dead.count().await.unwrap(), 0);

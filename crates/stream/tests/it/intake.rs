@@ -1,6 +1,5 @@
 //! What is put through an intake arrives in the store of the workers, and nothing else does.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use moteseal_core::record::Scheme;
@@ -111,5 +110,4 @@ async fn a_reader_waits_until_a_position_is_stored_or_a_bound_passes() {
     let _worker = Running::start(shared(), &name, &store).await;
     assert!(reached.wait(position, Duration::from_secs(20)).await.unwrap());
     assert_eq!(content(&*store.store).len(), 1);
-    drop(Arc::new(reached));
 }

@@ -14,9 +14,14 @@ fn user(server: &Server, name: &str, role: Role) -> Settings {
     Settings { servers: vec![url], ..settings(server, "moteseal", role) }
 }
 
+#[test]
+fn the_documented_permissions_are_those_that_are_tested() {
+    assert!(include_str!("../../../../docs/scale.md").contains(USERS.trim_end()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_role_can_do_its_work_and_nothing_else() {
-    let server = Server::with("sync_interval: always", USERS);
+    let server = Server::with("sync_interval: always", &format!("max_payload: 65536\n{USERS}"));
     let admin = Stream::connect(user(&server, "admin", Role::Intake)).await.unwrap();
     admin.init(&layout()).await.unwrap();
 
@@ -42,7 +47,7 @@ async fn each_role_can_do_its_work_and_nothing_else() {
     let (store, direct) = (Store::new(), Store::new());
     let stream = Stream::connect(user(&server, "intake", Role::Intake)).await.unwrap();
     let intake = StreamStore::new(stream, Arc::clone(&store.store), IntakeLimits::default());
-    let batches = [bundles("permitted", 3, 10), bundles("in pieces", 1, 300_000)];
+    let batches = [bundles("permitted", 3, 10), bundles("in pieces", 1, 20_000)];
     let mut position = 0;
     for batch in batches {
         direct.store.put(batch.clone()).unwrap();
@@ -73,7 +78,7 @@ async fn each_role_can_do_its_work_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_passwords_and_unknown_users_are_refused() {
-    let server = Server::with("sync_interval: always", USERS);
+    let server = Server::with("sync_interval: always", &format!("max_payload: 65536\n{USERS}"));
     for name in ["nobody", "intake:wrong@x"] {
         let url = server.url.replace("nats://", &format!("nats://{name}:secret@"));
         let settings = Settings { servers: vec![url], ..settings(&server, "moteseal", Role::Intake) };

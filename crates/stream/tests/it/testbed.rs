@@ -40,10 +40,16 @@ impl Server {
         Self::with(SYNCED, "")
     }
 
+    /// Starts a server whose messages are short, so that batches with more than 16,000 readings travel in
+    /// pieces.
+    pub(crate) fn with_short_messages() -> Self {
+        Self::with(SYNCED, "max_payload: 65536")
+    }
+
     /// Starts a server with these lines in its block `jetstream`, or without JetStream if they are
     /// `disabled`, and further lines.
     pub(crate) fn with(jetstream: &str, more: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder();
         let (port, monitor) = (free_port(), free_port());
         let path = folder.path().display();
         let jetstream = match jetstream {
@@ -91,10 +97,6 @@ impl Server {
         }
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
     fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -125,6 +127,12 @@ impl Drop for Server {
             let _ = program.wait();
         }
     }
+}
+
+/// Returns a new folder, in memory if possible. A kill loses nothing that was written, so these tests do
+/// not need a disk, and need not wait for it.
+fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// Returns the server that most tests share. It ends with the test program.
@@ -193,7 +201,7 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder();
         let store = RedbStore::open(&folder.path().join("epochs.redb"), Options::default()).unwrap();
         Self { store: Arc::new(store), _folder: folder }
     }

@@ -124,11 +124,8 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     for limit in &arguments.limits {
         config.limits.set(limit).map_err(Failure::usage)?;
     }
-    let roles = stream::Roles::of(
-        &arguments.roles,
-        &arguments.connection,
-        arguments.store.as_ref(),
-    )?;
+    let roles =
+        stream::Roles::of(&arguments.roles, &arguments.connection, arguments.store.as_ref())?;
     let opened = match &arguments.store {
         Some(path) => Some(Opened::open(path, &roster, &arguments.roster, &arguments.operator)?),
         None => None,
@@ -147,7 +144,9 @@ fn serve(arguments: Run) -> Result<(), Failure> {
             None => (opened.as_ref().map(|opened| Arc::clone(&opened.store)), None, None),
         };
         let stop = async { drop(stop_signal().await) };
-        if let Some(worker) = worker.as_ref().filter(|_| roles.is_some_and(|roles| !roles.has_cloud())) {
+        if let Some(worker) =
+            worker.as_ref().filter(|_| roles.is_some_and(|roles| !roles.has_cloud()))
+        {
             if let Some(opened) = opened {
                 opened.succession.record()?;
             }
@@ -254,7 +253,7 @@ impl<'r> Opened<'r> {
 }
 
 /// Opens the store. Shows a progress bar if the store has to recover first.
-fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
+fn open(path: &Path) -> Result<Arc<dyn EpochStore>, Failure> {
     let progress = bar(1000, "recovering");
     let shown = progress.clone();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

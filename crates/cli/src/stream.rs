@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use moteseal_stream::{DeadLetters, Layout, Role, Stream, StreamError};
 use crate::cloud::runtime;
 use crate::cloud::stream::Connection;
 use crate::failure::Failure;
 use crate::terminal::{diagnostic, report};
+use clap::{Args, Subcommand};
+use moteseal_stream::{DeadLetters, Layout, Role, Stream, StreamError};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Create the streams and the consumer, or change them to these limits. Running it again changes
     /// nothing.
-    #[command(after_help = "Example:\n  moteseal stream init --stream nats://127.0.0.1:4222 --stream-replicas 3")]
+    #[command(
+        after_help = "Example:\n  moteseal stream init --stream nats://127.0.0.1:4222 --stream-replicas 3"
+    )]
     Init(Init),
     /// Check the servers, the streams and the permissions of a role.
     Check(Check),

@@ -33,7 +33,8 @@ pub(crate) fn acknowledge<T>(
         shared.metrics.refused_upload(refusal.problem().name());
     }
     result.map(|(receipt, position)| {
-        let position = position.map(|at| (HeaderName::from_static(POSITION), HeaderValue::from(at)));
+        let position =
+            position.map(|at| (HeaderName::from_static(POSITION), HeaderValue::from(at)));
         (position.into_iter().collect(), Json(receipt))
     })
 }
@@ -92,7 +93,9 @@ pub(crate) async fn stored(
 /// Returns the response to an upload that the store rejected.
 fn refusal(error: &PutError) -> Refusal {
     let problem = match error {
-        PutError::Busy | PutError::Closed | PutError::Unavailable { .. } => ProblemType::UNAVAILABLE,
+        PutError::Busy | PutError::Closed | PutError::Unavailable { .. } => {
+            ProblemType::UNAVAILABLE
+        }
         PutError::DiskFull { .. } => ProblemType::STORE_FULL,
         _ => ProblemType::STORE_FAILED,
     };

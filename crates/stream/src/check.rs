@@ -25,7 +25,8 @@ impl Stream {
         }
         sync::check(self.settings()).await?;
         let described = Described::all(&names, &Layout::default());
-        for stream in described.iter().filter(|stream| role == Role::Worker || stream.name != names.dead)
+        for stream in
+            described.iter().filter(|stream| role == Role::Worker || stream.name != names.dead)
         {
             stream.check(&self.info(&stream.name).await?, replicas)?;
         }
@@ -70,7 +71,8 @@ impl Stream {
 
     /// Tries to read a piece that does not exist, in both ways, and to remove it.
     async fn may_read_pieces(&self) -> Result<(), StreamError> {
-        let (pieces, subject) = (&self.names().pieces, format!("{}.check", self.names().piece_subject));
+        let (pieces, subject) =
+            (&self.names().pieces, format!("{}.check", self.names().piece_subject));
         let direct = format!("$JS.API.DIRECT.GET.{pieces}.{subject}");
         self.ask(direct, Bytes::new()).await?;
         let get = format!("STREAM.MSG.GET.{pieces}");

@@ -108,10 +108,9 @@ impl Stream {
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
                 StreamError::NotPermitted { what: error.to_string() }
             }
-            _ => StreamError::Unreachable {
-                servers: servers_of(&settings),
-                what: error.to_string(),
-            },
+            _ => {
+                StreamError::Unreachable { servers: servers_of(&settings), what: error.to_string() }
+            }
         })?;
         let context = jetstream::context::ContextBuilder::new()
             .timeout(settings.request_time)

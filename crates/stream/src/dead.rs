@@ -150,9 +150,7 @@ async fn publish(
     subject: &str,
     message: PublishMessage,
 ) -> Result<(), StreamError> {
-    let sent = async {
-        stream.context().send_publish(subject.to_owned(), message).await?.await
-    };
+    let sent = async { stream.context().send_publish(subject.to_owned(), message).await?.await };
     let sent = stream.refused_or(sent).await?;
     sent.map(|_| ()).map_err(|error| StreamError::StreamFailed {
         what: format!("{subject}: {error}{}", because(&error)),

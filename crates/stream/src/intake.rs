@@ -12,8 +12,8 @@ use bytes::Bytes;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_store::{
-    Batch, Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Receipt, Reply,
-    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    Batch, Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Receipt,
+    Reply, StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -71,7 +71,9 @@ struct Publisher {
 
 impl fmt::Debug for StreamStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamStore").field("stream", &self.publisher.stream).finish_non_exhaustive()
+        f.debug_struct("StreamStore")
+            .field("stream", &self.publisher.stream)
+            .finish_non_exhaustive()
     }
 }
 
@@ -254,7 +256,9 @@ impl Publisher {
                 });
             }
             Some((code, answer)) if code::NO_RESOURCES.contains(&code) => {
-                return Err(self.unavailable(format!("the servers have no more storage ({answer})")));
+                return Err(
+                    self.unavailable(format!("the servers have no more storage ({answer})"))
+                );
             }
             Some((code::DUPLICATE_IN_PROGRESS | code::NOT_AVAILABLE, _)) => true,
             Some(_) => false,

@@ -24,12 +24,12 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod connection;
 mod dead;
 mod error;
 mod intake;
 mod layout;
-mod check;
 mod message;
 mod no_store;
 mod pieces;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_store::{
-    Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply, StoredManifest,
-    StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
 };
 
 /// A store without content, which accepts nothing. With it, an intake knows no stored seals and manifests:

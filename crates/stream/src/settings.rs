@@ -102,7 +102,9 @@ impl Settings {
             ));
         }
         if self.servers.is_empty() {
-            return bad("no NATS server is named; name at least one, as nats://HOST:PORT".to_owned());
+            return bad(
+                "no NATS server is named; name at least one, as nats://HOST:PORT".to_owned()
+            );
         }
         if !matches!(self.replicas, 1 | 3 | 5) {
             return bad(format!("{} replicas are not possible; use 1, 3 or 5", self.replicas));

@@ -104,7 +104,9 @@ impl Roles {
             return if roles.is_empty() {
                 Ok(None)
             } else {
-                Err(Failure::usage("--role needs --stream nats://HOST:PORT; without it, one process does everything"))
+                Err(Failure::usage(
+                    "--role needs --stream nats://HOST:PORT; without it, one process does everything",
+                ))
             };
         }
         let roles =

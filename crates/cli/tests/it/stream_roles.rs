@@ -75,7 +75,8 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
     let stream = |more: &[&str]| scene.run(&[&["stream"][..], more, &nats.arguments()].concat());
     let run = stream(&["check", "--role", "intake"]);
     assert!(run.failed(2).contains("StreamMissing"), "{}", run.stderr);
-    stream(&["init", "--max-mib", "64", "--piece-mib", "64", "--dead-mib", "8", "--ack-wait", "1"]).done();
+    stream(&["init", "--max-mib", "64", "--piece-mib", "64", "--dead-mib", "8", "--ack-wait", "1"])
+        .done();
     stream(&["check", "--role", "worker"]).done();
 
     let intakes =
@@ -115,7 +116,8 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
         }
         assert!(status == "503" && Instant::now() < until, "{status}");
     }
-    let got = scene.with_roster(&["get", "dev1", "--from", url, "--rate", "1", "-o", "got.csv"]).done();
+    let got =
+        scene.with_roster(&["get", "dev1", "--from", url, "--rate", "1", "-o", "got.csv"]).done();
     let rows = std::fs::read_to_string(scene.path("got.csv")).unwrap().lines().count();
     assert_eq!(rows, 401, "{}", got.stderr);
     let metrics = curl(&[&format!("{url}/metrics")]);

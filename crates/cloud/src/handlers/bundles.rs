@@ -331,10 +331,7 @@ fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> 
 }
 
 /// Stores verified bundles and returns once they are durable.
-async fn store(
-    shared: &Shared,
-    bundles: Vec<Bundle>,
-) -> Result<Acknowledged<Receipt>, Refusal> {
+async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Acknowledged<Receipt>, Refusal> {
     if bundles.is_empty() {
         return Ok((Receipt::default(), None));
     }

@@ -31,9 +31,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::ReadableDatabase;
 
-use super::{
-    ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys,
-};
+use super::{ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys};
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};

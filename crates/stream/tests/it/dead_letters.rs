@@ -78,8 +78,7 @@ async fn a_letter_that_can_be_stored_now_is_stored_by_a_replay() {
     // A worker with a low limit rejects the batch for good; one with a higher limit stores it.
     let low = moteseal_stream::WorkerLimits { batch_bytes: 100 << 10, ..worker_limits() };
     let intake = intake(&server, &name, &store).await;
-    let worker =
-        Running::with(&server, &name, std::sync::Arc::clone(&store.store), low).await;
+    let worker = Running::with(&server, &name, std::sync::Arc::clone(&store.store), low).await;
     let batch = bundles("replayed", 2, 20_000);
     direct.store.put(batch.clone()).unwrap();
     put(&intake, batch).await.unwrap();

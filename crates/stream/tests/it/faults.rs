@@ -7,8 +7,8 @@ use std::time::Duration;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_store::{
-    Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply, StoredManifest,
-    StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
 };
 use rustix::process::Signal;
 
@@ -103,7 +103,8 @@ async fn a_store_that_is_busy_or_fails_for_a_while_gets_everything_later() {
         let (store, direct) = (Store::new(), Store::new());
         let intake = intake(shared(), &name, &store).await;
         let altered = Arc::new(Altered::new(&store, fault));
-        let worker = Running::with(shared(), &name, Arc::clone(&altered) as _, worker_limits()).await;
+        let worker =
+            Running::with(shared(), &name, Arc::clone(&altered) as _, worker_limits()).await;
         let batch = bundles("busy store", 5, 10);
         direct.store.put(batch.clone()).unwrap();
         deliver(&intake, &batch).await;
@@ -195,11 +196,21 @@ impl EpochStore for Altered {
         self.store.devices(after, limit)
     }
 
-    fn seals(&self, device: DeviceId, from: SealIndex, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals(
+        &self,
+        device: DeviceId,
+        from: SealIndex,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         self.store.seals(device, from, limit)
     }
 
-    fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals_since(
+        &self,
+        device: DeviceId,
+        since: EpochNumber,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         self.store.seals_since(device, since, limit)
     }
 

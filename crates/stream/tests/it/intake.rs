@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use moteseal_core::record::Scheme;
-use moteseal_store::conformance::{Mote, manifest};
 use moteseal_store::Receipt;
+use moteseal_store::conformance::{Mote, manifest};
 use moteseal_stream::{Reached, Role};
 
 use crate::testbed::*;
@@ -50,7 +50,8 @@ async fn two_workers_share_the_messages_of_two_intakes() {
         assert_eq!(receipt.unwrap().queued, 1);
     }
     same(&store, &direct).await;
-    until("acknowledging", || workers.iter().map(|w| w.counts.messages()).sum::<u64>() == 200).await;
+    until("acknowledging", || workers.iter().map(|w| w.counts.messages()).sum::<u64>() == 200)
+        .await;
     let mut stored = 0;
     for worker in workers {
         stored += worker.stop().await.stored();

@@ -28,7 +28,10 @@ async fn a_full_stream_rejects_and_takes_again_after_the_workers_have_stored() {
     }
     let error = error.expect("the stream is full");
     assert!(accepted > 5, "{accepted}");
-    assert!(matches!(&error, PutError::Unavailable { what, .. } if what.contains("full")), "{error}");
+    assert!(
+        matches!(&error, PutError::Unavailable { what, .. } if what.contains("full")),
+        "{error}"
+    );
     let worker = Running::start(shared(), &name, &store).await;
     same(&store, &direct).await;
     until("acknowledging", || worker.counts.messages() == accepted).await;
@@ -63,7 +66,8 @@ async fn beyond_its_limits_an_intake_is_busy() {
         assert!((1..=3).contains(&accepted), "{accepted}");
         // No acknowledgement arrives, so each of them is rejected in time.
         for _ in 0..accepted {
-            let reply = tokio::task::block_in_place(|| replies.recv_timeout(Duration::from_secs(5)));
+            let reply =
+                tokio::task::block_in_place(|| replies.recv_timeout(Duration::from_secs(5)));
             let error = reply.unwrap().unwrap_err();
             assert!(matches!(error, PutError::Unavailable { .. }), "{error}");
         }

@@ -26,12 +26,11 @@ async fn each_role_can_do_its_work_and_nothing_else() {
     admin.init(&layout()).await.unwrap();
 
     // Each user passes the checks of its own role only.
-    for (name, own) in [("intake", Role::Intake), ("worker", Role::Worker), ("serve", Role::Serve)] {
+    for (name, own) in [("intake", Role::Intake), ("worker", Role::Worker), ("serve", Role::Serve)]
+    {
         for role in [Role::Intake, Role::Worker, Role::Serve] {
-            let settings = Settings {
-                inbox: Settings::inbox_of(own).to_owned(),
-                ..user(&server, name, role)
-            };
+            let settings =
+                Settings { inbox: Settings::inbox_of(own).to_owned(), ..user(&server, name, role) };
             let checked = Stream::connect(settings).await.unwrap().check(role).await;
             match checked {
                 Ok(()) => assert!(role == own || (name, role) == ("worker", Role::Serve), "{name}"),
@@ -59,14 +58,13 @@ async fn each_role_can_do_its_work_and_nothing_else() {
     let counts = worker.counts();
     let task = tokio::spawn(worker.run(std::future::pending()));
     same(&store, &direct).await;
-    let reached =
-        Reached::new(Stream::connect(user(&server, "serve", Role::Serve)).await.unwrap());
+    let reached = Reached::new(Stream::connect(user(&server, "serve", Role::Serve)).await.unwrap());
     assert!(reached.wait(position, Duration::from_secs(10)).await.unwrap());
 
-    let url = server.url.replace("nats://", "nats://intake:intake-password@");
     let client = async_nats::ConnectOptions::new()
+        .user_and_password("intake".to_owned(), "intake-password".to_owned())
         .custom_inbox_prefix(Settings::inbox_of(Role::Intake))
-        .connect(url)
+        .connect(&server.url)
         .await
         .unwrap();
     client.publish("moteseal.batches", "garbage".into()).await.unwrap();
@@ -81,7 +79,8 @@ async fn wrong_passwords_and_unknown_users_are_refused() {
     let server = Server::with("sync_interval: always", &format!("max_payload: 65536\n{USERS}"));
     for name in ["nobody", "intake:wrong@x"] {
         let url = server.url.replace("nats://", &format!("nats://{name}:secret@"));
-        let settings = Settings { servers: vec![url], ..settings(&server, "moteseal", Role::Intake) };
+        let settings =
+            Settings { servers: vec![url], ..settings(&server, "moteseal", Role::Intake) };
         let error = Stream::connect(settings).await.unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
         assert!(["NotPermitted", "Usage"].contains(&error.name()), "{error}");

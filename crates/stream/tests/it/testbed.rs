@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
 use moteseal_store::conformance::Mote;
-use moteseal_store::{
-    Bundle, EpochStore, Options, PutError, Receipt, RedbStore, UrgentLimits,
-};
+use moteseal_store::{Bundle, EpochStore, Options, PutError, Receipt, RedbStore, UrgentLimits};
 use moteseal_stream::{
     IntakeLimits, Layout, Role, Settings, Stream, StreamStore, SyncCheck, Worker, WorkerCounts,
     WorkerLimits,
@@ -202,7 +200,8 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new() -> Self {
         let folder = folder();
-        let store = RedbStore::open(&folder.path().join("epochs.redb"), Options::default()).unwrap();
+        let store =
+            RedbStore::open(&folder.path().join("epochs.redb"), Options::default()).unwrap();
         Self { store: Arc::new(store), _folder: folder }
     }
 }

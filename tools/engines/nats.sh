@@ -11,7 +11,7 @@ install_nats() {
     command -v go >/dev/null || nats_get_go
     printf 'engines: building nats-server %s\n' "$nats_version" >&2
     build=$(mktemp -d)
-    export GOPATH=$build/path GOCACHE=$build/cache GOBIN=$engines/bin GOFLAGS=-modcacherw CGO_ENABLED=0
+    export GOPATH=$build/path GOMODCACHE=$build/modules GOCACHE=$build/cache GOBIN=$engines/bin GOFLAGS=-modcacherw CGO_ENABLED=0
     export GOSUMDB=${GOSUMDB:-sum.golang.org}
     go=$(nats_go_command "$build")
     GOTOOLCHAIN=local "$go" install -trimpath -ldflags='-s -w' "github.com/nats-io/nats-server/v2@v$nats_version" ||

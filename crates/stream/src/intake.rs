@@ -23,6 +23,7 @@ use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::message::{DIGEST, HEADER_BYTES, LENGTH, PIECES};
 use crate::pieces::COMMIT_AGE;
+use crate::published::Published;
 use crate::settings::IntakeLimits;
 
 /// The unit in which the bytes in progress are counted.
@@ -49,7 +50,7 @@ mod code {
 /// A batch is acknowledged once the stream has stored, replicated and synced it. The
 /// [`Receipt`] counts it as `queued` and states its position in the stream: whether it is new, and
 /// whether it conflicts with other seals, is known only when a worker has stored it. Reads return what
-/// the workers have stored so far.
+/// the workers have stored so far; manifests also include those that this intake published lately.
 ///
 /// The number and the bytes of batches in progress are limited ([`IntakeLimits`]); beyond the limits,
 /// and while the stream is full, batches are rejected with [`PutError::Busy`] or
@@ -57,6 +58,8 @@ mod code {
 pub struct StreamStore {
     publisher: Arc<Publisher>,
     reads: Arc<dyn EpochStore>,
+    /// The manifests that were published lately, which reads return, too.
+    published: Arc<Published>,
     runtime: Handle,
     batches: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
@@ -88,6 +91,7 @@ impl StreamStore {
         Self {
             publisher: Arc::new(Publisher { stream, limits }),
             reads,
+            published: Arc::default(),
             runtime: Handle::current(),
             batches: Arc::new(Semaphore::new(limits.batches.min(Semaphore::MAX_PERMITS))),
             bytes: Arc::new(Semaphore::new(units as usize)),
@@ -287,6 +291,13 @@ impl EpochStore for StreamStore {
         reply: Reply,
     ) -> Result<(), PutError> {
         let items = manifests.len();
+        let (published, kept) = (Arc::clone(&self.published), manifests.clone());
+        let reply: Reply = Box::new(move |result| {
+            if result.is_ok() {
+                published.add(kept);
+            }
+            reply(result);
+        });
         self.submit_batch(&manifests.into(), items, reply)
     }
 
@@ -315,7 +326,8 @@ impl EpochStore for StreamStore {
         after: Option<ManifestKey>,
         limit: usize,
     ) -> Result<Vec<StoredManifest>, ReadError> {
-        self.reads.manifests(since, until, after, limit)
+        let stored = self.reads.manifests(since, until, after, limit)?;
+        Ok(self.published.merge(stored, (since, until), after, limit))
     }
 
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {

@@ -34,6 +34,7 @@ mod message;
 mod no_store;
 mod pieces;
 mod position;
+mod published;
 mod settings;
 mod sync;
 mod worker;

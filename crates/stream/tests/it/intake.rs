@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moteseal_core::record::Scheme;
+use moteseal_core::record::{EpochNumber, Scheme};
 use moteseal_store::Receipt;
 use moteseal_store::conformance::{Mote, manifest};
 use moteseal_stream::{Reached, Role};
@@ -83,6 +83,27 @@ async fn manifests_urgent_events_and_equivocations_arrive() {
         });
     }
     same(&store, &direct).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intake_knows_the_manifests_that_it_published_before_a_worker_stores_them() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(shared(), &name, &store).await;
+    let made = Mote::new("manifests", false).seal_some(Scheme::Star, 5, 3);
+    let manifests: Vec<_> = (1..=9).map(|epoch| manifest(epoch, 0, &[&made])).collect();
+    direct.store.put_manifests(manifests.clone()).unwrap();
+    store.store.put_manifests(manifests[..2].to_vec()).unwrap();
+    let to: &dyn moteseal_store::EpochStore = &intake;
+    tokio::task::block_in_place(|| to.put_manifests(manifests[1..].to_vec())).unwrap();
+    let (since, until) = (EpochNumber(2), Some(EpochNumber(9)));
+    for limit in [1, 3, 100] {
+        for after in [None, Some(manifests[3].key())] {
+            let [found, expected] = [to, &*direct.store]
+                .map(|store| store.manifests(since, until, after, limit).unwrap());
+            assert_eq!(found, expected, "at most {limit} after {after:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cloud::runtime;
 use crate::cloud::stream::Connection;
 use crate::failure::Failure;
-use crate::terminal::{diagnostic, report};
+use crate::terminal::{Stdout, diagnostic, is_json, report};
 use clap::{Args, Subcommand};
 use moteseal_stream::{DeadLetters, Layout, Role, Stream, StreamError};
 
@@ -122,13 +122,13 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             }
             Command::Dead(Dead::Count(arguments)) => {
                 let count = dead(&arguments.connection).await?.count().await?;
-                report(count, || serde_json::json!({ "count": count }))?;
+                print(count, || serde_json::json!({ "count": count }))?;
             }
             Command::Dead(Dead::List(arguments)) => {
                 let letters = dead(&arguments.connection).await?;
                 for letter in letters.list(arguments.after, arguments.limit).await? {
                     let at = jiff::Timestamp::try_from(letter.at).unwrap_or_default();
-                    report(
+                    print(
                         format_args!(
                             "{} {at} {} bytes {}",
                             letter.number, letter.bytes, letter.error
@@ -164,4 +164,13 @@ async fn connect(connection: &Connection) -> Result<Stream, StreamError> {
 
 async fn dead(connection: &Connection) -> Result<DeadLetters, StreamError> {
     DeadLetters::open(connect(connection).await?).await
+}
+
+/// Prints data to stdout: a line of text, or with `--json` a line of JSON.
+fn print(
+    text: impl std::fmt::Display,
+    value: impl FnOnce() -> serde_json::Value,
+) -> Result<(), Failure> {
+    let mut out = Stdout::lock();
+    if is_json() { out.line(value()) } else { out.line(text) }
 }

@@ -6,6 +6,9 @@ use moteseal_stream::{DeadLetters, Role};
 
 use crate::testbed::*;
 
+/// A payload, its headers, and the error that it causes.
+type Case<'c> = (&'c [u8], Vec<(&'c str, String)>, &'c str);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
     let name = created(shared(), &layout()).await;
@@ -15,7 +18,7 @@ async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
     let good = Batch::from(bundles("garbage", 1, 5)).encode().unwrap();
     let digest = |bytes: &[u8]| Digest::of(&[bytes]).to_string();
     let id = "0123456789abcdef0123456789abcdef";
-    let cases: [(&[u8], Vec<(&str, String)>, &str); 5] = [
+    let cases: [Case<'_>; 5] = [
         (b"garbage", vec![], "NotAMessage"),
         (&good, vec![("Moteseal-Digest", digest(b"another"))], "Altered"),
         (b"\x01garbage", vec![("Moteseal-Digest", digest(b"\x01garbage"))], "NotABatch"),
@@ -59,7 +62,8 @@ async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
     let letters = dead.list(0, 100).await.unwrap();
     let mut found: Vec<&str> = letters.iter().map(|letter| letter.error.as_str()).collect();
     let mut expected = cases.each_ref().map(|(.., error)| *error);
-    (found.sort_unstable(), expected.sort_unstable());
+    found.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(found, expected);
     assert!(letters.iter().all(|letter| (1..=5).contains(&letter.position)));
     assert_eq!(dead.list(letters[1].number, 2).await.unwrap(), letters[2..4]);

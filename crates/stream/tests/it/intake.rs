@@ -66,7 +66,7 @@ async fn manifests_urgent_events_and_equivocations_arrive() {
     let intake = intake(shared(), &name, &store).await;
     let _worker = Running::start(shared(), &name, &store).await;
     let mut mote = Mote::new("all kinds", false);
-    let start = mote.position.clone();
+    let start = mote.position;
     let first = mote.seal_some(Scheme::Star, 1, 3);
     mote.position = start;
     let second = mote.seal_some(Scheme::Tree, 2, 4);

@@ -1,5 +1,7 @@
 //! Tests with a real nats-server and a real embedded store.
 
+#![allow(clippy::unwrap_used)]
+
 mod checks;
 mod credentials;
 mod dead_letters;

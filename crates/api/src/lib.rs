@@ -40,6 +40,11 @@ pub const ROSTER_VERSION: &str = "moteseal-roster-version";
 /// The header in which a cloud states where an answer with urgent events ends, as the parameter
 /// `after` of the next request. It is not signed.
 pub const CURSOR: &str = "moteseal-cursor";
+/// The header in which a cloud with workers states the position of an upload in its queue, as a decimal
+/// number. It is not signed.
+pub const POSITION: &str = "moteseal-position";
+/// The header in which a client asks that a read waits until everything up to a position is stored.
+pub const AFTER: &str = "moteseal-after";
 /// The media type of manifests (RFC 9052): a tagged `COSE_Sign1`.
 pub const COSE: &str = "application/cose";
 /// The media type of queries and listings.

@@ -10,6 +10,10 @@ pub struct Receipt {
     pub stored: u64,
     /// The number of bundles that the store already had. Uploading a bundle again changes nothing.
     pub known: u64,
+    /// The number of bundles that are durable in the queue of a cloud with workers. Whether they are new is
+    /// known only when a worker has stored them.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub queued: u64,
     /// Seals of the upload whose device has also signed a different seal under the same index. The
     /// cloud keeps all of these seals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -23,6 +27,10 @@ pub struct ManifestReceipt {
     pub stored: u64,
     /// 1 if the manifest was stored already. Uploading it again changes nothing.
     pub known: u64,
+    /// The number of manifests that are durable in the queue of a cloud with workers. Whether they are new is
+    /// known only when a worker has stored them.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub queued: u64,
     /// Whether the coordinator signed different manifests for this epoch. The cloud keeps all of
     /// them as evidence.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -36,10 +44,19 @@ pub struct EventReceipt {
     pub stored: u64,
     /// The number of events that the store already had. Uploading an event again changes nothing.
     pub known: u64,
+    /// The number of events that are durable in the queue of a cloud with workers. Whether they are new is
+    /// known only when a worker has stored them.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub queued: u64,
     /// Places of events at which the device has also signed a different event. The cloud keeps all
     /// of them as evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<EventConflict>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference.
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A place in a seal for which a device signed two different urgent events.
@@ -173,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_receipt_without_conflicts_is_two_counts() {
-        let receipt = Receipt { stored: 3, known: 1, conflicts: Vec::new() };
+        let receipt = Receipt { stored: 3, known: 1, ..Receipt::default() };
         let text = serde_json::to_string(&receipt).unwrap();
         assert_eq!(text, r#"{"stored":3,"known":1}"#);
         assert_eq!(serde_json::from_str::<Receipt>(&text).unwrap(), receipt);

@@ -1,11 +1,12 @@
 //! `moteseal cloud`: the untrusted store as a service, and its users.
 
 mod coap;
+pub(crate) mod stream;
 mod user;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -48,9 +49,14 @@ pub(crate) enum Log {
 
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// The store's file; it is created if it does not exist
-    #[arg(long, value_name = "FILE")]
-    store: PathBuf,
+    /// The store's file; it is created if it does not exist. An intake may have none
+    #[arg(long, value_name = "FILE", required_unless_present = "servers")]
+    store: Option<PathBuf>,
+    /// What this process does, separated by commas; needs --stream [default: all]
+    #[arg(long = "role", value_enum, value_delimiter = ',', value_name = "ROLE")]
+    roles: Vec<stream::Role>,
+    #[command(flatten)]
+    connection: stream::Connection,
     /// The group's roster
     #[arg(long)]
     roster: PathBuf,
@@ -118,71 +124,136 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     for limit in &arguments.limits {
         config.limits.set(limit).map_err(Failure::usage)?;
     }
-    if arguments.store.is_dir() {
-        return Err(Failure::usage(format_args!(
-            "--store {} is a directory; name a file in it",
-            arguments.store.display()
-        )));
-    }
-    if let Some(folder) =
-        arguments.store.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
-    {
-        let store = arguments.store.display();
-        return Err(Failure::usage(format_args!(
-            "--store {store}: there is no folder {}; make it first",
-            folder.display()
-        )));
-    }
-    let existed = arguments.store.exists();
-    let file = resolve(&arguments.store).map_err(|error| store_failure(&error))?;
-    let mut record = file.into_os_string();
-    record.push("-roster");
-    let record = PathBuf::from(record);
-    // If the store was removed, its recorded roster does not apply to the new store.
-    let succession = if existed {
-        Succession::check(record.clone(), &roster, &arguments.roster, &arguments.operator)?
-    } else {
-        Succession::start(record.clone(), &roster)
+    let roles =
+        stream::Roles::of(&arguments.roles, &arguments.connection, arguments.store.as_ref())?;
+    let opened = match &arguments.store {
+        Some(path) => Some(Opened::open(path, &roster, &arguments.roster, &arguments.operator)?),
+        None => None,
     };
-    let store = open(&arguments.store)?;
-    runtime()?.block_on(async move {
-        let bound = Cloud::bind(config, Arc::clone(&store)).await;
-        let cloud = match bound.and_then(|cloud| cloud.with_coap(coap)) {
-            Ok(cloud) => cloud,
-            Err(error) => {
-                drop(store);
-                if !existed {
-                    // Nothing has been stored: remove the empty file again.
-                    let _ = std::fs::remove_file(&arguments.store);
-                }
-                return Err(error.into());
-            }
-        };
-        drop(store);
-        succession.record()?;
-        // A closed stdout does not stop the service.
-        let url = cloud.url();
-        let coap = cloud.coap_urls();
-        let lines = match is_json() {
-            true if coap.is_empty() => vec![serde_json::json!({ "url": url }).to_string()],
-            true => vec![serde_json::json!({ "url": url, "coap": coap }).to_string()],
-            false => [&[url], coap].concat(),
-        };
-        for line in lines {
-            let _ = writeln!(std::io::stdout(), "{line}");
+    let runtime = runtime()?;
+    let running = match roles {
+        Some(roles) => {
+            let store = opened.as_ref().map(|opened| Arc::clone(&opened.store));
+            Some(runtime.block_on(stream::start(roles, &arguments.connection, store))?)
         }
-        let cloud = cloud.with_rosters(roster_watch.rosters());
-        let accept = |roster: &Roster| record_roster(&record, roster);
-        tokio::select! {
-            () = cloud.run(async { drop(stop_signal().await) }) => {}
-            () = roster_watch.run(accept) => {}
+        None => None,
+    };
+    runtime.block_on(async move {
+        let (store, queue, worker) = match running {
+            Some(running) => (Some(running.store), Some(running.queue), running.worker),
+            None => (opened.as_ref().map(|opened| Arc::clone(&opened.store)), None, None),
+        };
+        let stop = async { drop(stop_signal().await) };
+        if let Some(worker) =
+            worker.as_ref().filter(|_| roles.is_some_and(|roles| !roles.has_cloud()))
+        {
+            if let Some(opened) = opened {
+                opened.succession.record()?;
+            }
+            stream::monitor(arguments.listen, worker, stop).await?;
+        } else if let Some(store) = store {
+            let bound = Cloud::bind(config, store).await;
+            let cloud = match bound.and_then(|cloud| cloud.with_coap(coap)) {
+                Ok(cloud) => cloud,
+                Err(error) => {
+                    opened.into_iter().for_each(Opened::forget);
+                    return Err(error.into());
+                }
+            };
+            let record = opened.as_ref().map(|opened| opened.record.clone());
+            if let Some(opened) = opened {
+                opened.succession.record()?;
+            }
+            print_urls(&cloud.url(), cloud.coap_urls());
+            let cloud = match queue {
+                Some(queue) => cloud.with_queue(queue),
+                None => cloud,
+            };
+            let cloud = cloud.with_rosters(roster_watch.rosters());
+            let accept = |roster: &Roster| {
+                record.as_deref().map_or(Ok(()), |record| record_roster(record, roster))
+            };
+            tokio::select! {
+                () = cloud.run(stop) => {}
+                () = roster_watch.run(accept) => {}
+            }
+        }
+        if let Some(worker) = worker {
+            worker.stop().await;
         }
         Ok(())
     })
 }
 
+/// Prints the addresses of a service. A closed stdout does not stop the service.
+fn print_urls(url: &str, coap: &[String]) {
+    let lines = match is_json() {
+        true if coap.is_empty() => vec![serde_json::json!({ "url": url }).to_string()],
+        true => vec![serde_json::json!({ "url": url, "coap": coap }).to_string()],
+        false => [&[url.to_owned()], coap].concat(),
+    };
+    for line in lines {
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
+}
+
+/// An open store, and the roster that is recorded next to it.
+struct Opened<'r> {
+    store: Arc<dyn EpochStore>,
+    path: PathBuf,
+    existed: bool,
+    record: PathBuf,
+    succession: Succession<'r>,
+}
+
+impl<'r> Opened<'r> {
+    fn open(
+        path: &Path,
+        roster: &'r Roster,
+        roster_file: &Path,
+        operator: &Path,
+    ) -> Result<Self, Failure> {
+        if path.is_dir() {
+            return Err(Failure::usage(format_args!(
+                "--store {} is a directory; name a file in it",
+                path.display()
+            )));
+        }
+        if let Some(folder) =
+            path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+        {
+            let store = path.display();
+            return Err(Failure::usage(format_args!(
+                "--store {store}: there is no folder {}; make it first",
+                folder.display()
+            )));
+        }
+        let existed = path.exists();
+        let file = resolve(path).map_err(|error| store_failure(&error))?;
+        let mut record = file.into_os_string();
+        record.push("-roster");
+        let record = PathBuf::from(record);
+        // If the store was removed, its recorded roster does not apply to the new store.
+        let succession = if existed {
+            Succession::check(record.clone(), roster, roster_file, operator)?
+        } else {
+            Succession::start(record.clone(), roster)
+        };
+        let store = open(path)?;
+        Ok(Self { store, path: path.to_owned(), existed, record, succession })
+    }
+
+    /// Removes the file again if it is new, because nothing has been stored.
+    fn forget(self) {
+        drop(self.store);
+        if !self.existed {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Opens the store. Shows a progress bar if the store has to recover first.
-fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
+fn open(path: &Path) -> Result<Arc<dyn EpochStore>, Failure> {
     let progress = bar(1000, "recovering");
     let shown = progress.clone();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

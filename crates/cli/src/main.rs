@@ -40,6 +40,7 @@ mod roster_watch;
 mod seal;
 mod signed_time;
 mod store;
+mod stream;
 mod succession;
 mod sum;
 mod time;
@@ -119,6 +120,10 @@ enum Command {
     /// Check a cloud's store for damage.
     #[command(subcommand)]
     Store(store::Command),
+    /// Create and check the stream between the intakes and workers of a cloud, and replay its dead
+    /// letters.
+    #[command(subcommand)]
+    Stream(stream::Command),
     /// Print a completion script for a shell.
     #[command(
         after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal"
@@ -175,6 +180,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Cloud(command) => cloud::run(command),
+        Command::Stream(command) => stream::run(command),
         Command::Gateway(command) => gateway::run(&command),
         Command::Device(command) => device::run(&command),
         Command::Hub(command) => hub::run(&command),

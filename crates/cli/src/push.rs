@@ -101,8 +101,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pushed = runtime()?.block_on(push.to(&cloud, &mut |done| progress.set_position(done)));
     progress.finish_and_clear();
     let pushed = pushed?;
+    let queued = match pushed.queued {
+        0 => String::new(),
+        queued => format!(", {} queued for the workers", thousands(queued)),
+    };
     diagnostic(format_args!(
-        "{}: {} stored, {} already there; {} in {}",
+        "{}: {} stored, {} already there{queued}; {} in {}",
         arguments.to,
         count(pushed.stored, "bundle"),
         thousands(pushed.known),
@@ -113,6 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let object = json!({
             "stored": pushed.stored,
             "known": pushed.known,
+            "queued": pushed.queued,
             "bytes": pushed.bytes,
             "requests": pushed.requests,
             "conflicts": pushed.conflicts.iter().map(|conflict| json!({

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Json;
-use moteseal_api::ProblemType;
+use moteseal_api::{POSITION, ProblemType};
 use moteseal_service::Peer;
 use moteseal_store::{PutError, Reply};
 use tokio::sync::oneshot;
@@ -20,15 +21,22 @@ use crate::turns::Turn;
 /// few signatures, because a signature takes longer to verify than several KiB take to hash.
 pub(crate) const INLINE: usize = 64 << 10;
 
+/// The response to an upload that is durable, and its position if it is in a queue.
+pub(crate) type Acknowledged<T> = (T, Option<u64>);
+
 /// Converts the result of an upload to its response, and counts rejected uploads.
 pub(crate) fn acknowledge<T>(
     shared: &Shared,
-    result: Result<T, Refusal>,
-) -> Result<Json<T>, Refusal> {
+    result: Result<Acknowledged<T>, Refusal>,
+) -> Result<(HeaderMap, Json<T>), Refusal> {
     if let Err(refusal) = &result {
         shared.metrics.refused_upload(refusal.problem().name());
     }
-    result.map(Json)
+    result.map(|(receipt, position)| {
+        let position =
+            position.map(|at| (HeaderName::from_static(POSITION), HeaderValue::from(at)));
+        (position.into_iter().collect(), Json(receipt))
+    })
 }
 
 /// Runs `work` on a thread that may block. The number of these threads is limited, in total and per
@@ -85,7 +93,9 @@ pub(crate) async fn stored(
 /// Returns the response to an upload that the store rejected.
 fn refusal(error: &PutError) -> Refusal {
     let problem = match error {
-        PutError::Busy | PutError::Closed => ProblemType::UNAVAILABLE,
+        PutError::Busy | PutError::Closed | PutError::Unavailable { .. } => {
+            ProblemType::UNAVAILABLE
+        }
         PutError::DiskFull { .. } => ProblemType::STORE_FULL,
         _ => ProblemType::STORE_FAILED,
     };

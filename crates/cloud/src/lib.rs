@@ -54,6 +54,7 @@ pub mod limits;
 mod metrics;
 mod parameters;
 pub mod password;
+pub mod queue;
 mod refusal;
 mod request_body;
 pub mod response;

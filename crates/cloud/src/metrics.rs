@@ -17,6 +17,7 @@ pub(crate) struct Metrics {
     routes: Vec<(&'static str, Route)>,
     pub(crate) stored: Counter,
     pub(crate) known: Counter,
+    pub(crate) queued: Counter,
     pub(crate) manifests_stored: Counter,
     pub(crate) manifests_known: Counter,
     pub(crate) manifests_doubled: Counter,
@@ -64,6 +65,10 @@ impl Metrics {
             known: counter(
                 "moteseal_bundles_known_total",
                 "Uploaded bundles that were stored already.",
+            ),
+            queued: counter(
+                "moteseal_queued_total",
+                "Uploaded bundles, manifests and urgent events that are in the queue of the workers.",
             ),
             manifests_stored: counter("moteseal_manifests_stored_total", "New manifests stored."),
             manifests_known: counter(

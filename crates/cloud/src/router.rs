@@ -22,6 +22,7 @@ use tracing::{debug, info, warn};
 use crate::access::{self, Grant};
 use crate::coap::SessionDevice;
 use crate::handlers::{bundles, events, listings, manifests, query};
+use crate::queue;
 use crate::refusal::{Reason, Refusal};
 use crate::request_body;
 use crate::rights::Scope;
@@ -104,6 +105,14 @@ async fn gate(
         }
     };
     let user = allowed.as_ref().ok().and_then(Grant::user).map(str::to_owned);
+    let allowed = match allowed {
+        Ok(grant) => {
+            let scope = scope(route, &method).filter(|_| route != paths::METRICS);
+            let request = (scope, route == paths::SEALS, request.headers());
+            queue::admit(&shared, peer, request).await.map(|()| grant)
+        }
+        Err(refusal) => Err(refusal),
+    };
     let mut response = match allowed {
         Err(refusal) => {
             let (head, body) = request.into_parts();
@@ -167,7 +176,14 @@ async fn openapi() -> impl IntoResponse {
 
 async fn render_metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     let of = Arc::clone(&shared);
-    shared.metrics_page.get(move || of.metrics.render()).await
+    let render = move || {
+        let mut page = of.metrics.render();
+        if let Some(more) = of.queue.get().and_then(|queue| queue.metrics.as_ref()) {
+            more(&mut page);
+        }
+        page
+    };
+    shared.metrics_page.get(render).await
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, Refusal> {

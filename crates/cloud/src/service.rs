@@ -23,6 +23,7 @@ use crate::coap::{CoapError, Listen, Sockets};
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::password::PasswordError;
+use crate::queue::Queue;
 use crate::router;
 use crate::state::Shared;
 use crate::token::TokensError;
@@ -117,6 +118,15 @@ impl Cloud {
     pub fn with_coap(self, listen: Listen) -> Result<Self, StartError> {
         let sockets = listen.open(&self.shared, &self.router)?;
         Ok(Self { sockets, ..self })
+    }
+
+    /// Tells the cloud that its uploads go through a queue, and whether it accepts uploads and serves
+    /// reads.
+    #[must_use]
+    pub fn with_queue(self, queue: Queue) -> Self {
+        // A cloud that was just bound has no queue.
+        let _ = self.shared.queue.set(queue);
+        self
     }
 
     /// Makes the cloud continue with each later version of the roster that `rosters` has while it

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use moteseal_core::record::{DeviceId, EpochNumber};
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::access::Access;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::queue::Queue;
 use crate::turns::Turns;
 
 /// The maximum number of log lines that one address can cause per [`LOG_INTERVAL`].
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     /// request began.
     roster: RwLock<Arc<Roster>>,
     pub(crate) store: Arc<dyn EpochStore>,
+    /// The queue to the workers, if uploads go through one.
+    pub(crate) queue: OnceLock<Queue>,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
@@ -92,6 +95,7 @@ impl Shared {
         Self {
             roster: RwLock::new(Arc::new(roster)),
             store,
+            queue: OnceLock::new(),
             access,
             metrics: Metrics::new(),
             metrics_page: MetricsPage::default(),

@@ -180,6 +180,8 @@ pub struct Pushed {
     pub stored: u64,
     /// The number of bundles that the cloud already had.
     pub known: u64,
+    /// The number of bundles that a cloud with workers has in its queue.
+    pub queued: u64,
     /// The number of bytes sent.
     pub bytes: u64,
     /// The number of requests sent.
@@ -278,7 +280,7 @@ impl Push {
                     }
                     if known {
                         pushed.known += 1;
-                        done(pushed.stored + pushed.known);
+                        done(pushed.stored + pushed.known + pushed.queued);
                         continue;
                     }
                 }
@@ -289,13 +291,13 @@ impl Push {
                 if body.len() >= REQUEST_BYTES || count == REQUEST_BUNDLES {
                     doubtful
                         .extend(pushed.request(cloud, &mut body, &mut count, &self.files).await?);
-                    done(pushed.stored + pushed.known);
+                    done(pushed.stored + pushed.known + pushed.queued);
                 }
             }
         }
         if count > 0 {
             doubtful.extend(pushed.request(cloud, &mut body, &mut count, &self.files).await?);
-            done(pushed.stored + pushed.known);
+            done(pushed.stored + pushed.known + pushed.queued);
         }
         pushed.conflicts =
             self.conflicts(cloud, doubtful).await.map_err(|error| pushed.failed(error))?;
@@ -381,6 +383,7 @@ impl Pushed {
         self.bytes += bytes.len() as u64;
         self.stored += receipt.stored;
         self.known += receipt.known;
+        self.queued += receipt.queued;
         let named: BTreeSet<(&str, u32)> =
             receipt.conflicts.iter().map(|at| (at.device.as_str(), at.index)).collect();
         if named.is_empty() {

@@ -160,7 +160,7 @@ pub async fn uplink(
                 Err(error) => return Err(error),
             }
         };
-        done.pushed += pushed.stored + pushed.known;
+        done.pushed += pushed.stored + pushed.known + pushed.queued;
         done.conflicts.extend(pushed.conflicts);
         done.conflicts.sort_by_key(|conflict| (conflict.device, conflict.index));
         done.conflicts.dedup_by_key(|conflict| (conflict.device, conflict.index));

@@ -22,7 +22,6 @@
 //! once a full disk has space again.
 
 mod apply;
-mod batch_encoding;
 mod commit;
 mod journal_replay;
 mod open;

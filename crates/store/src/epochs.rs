@@ -255,12 +255,21 @@ fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt
 }
 
 /// The result of a durable batch.
+///
+/// A store that passes batches on, such as a stream with workers, does not know yet whether they are
+/// new. It counts them as `queued` and as nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// The number of new bundles, manifests or urgent events, including bundles that add levels to a stored seal.
     pub stored: u64,
     /// The number of bundles, manifests or urgent events that were already stored.
     pub known: u64,
+    /// The number of bundles, manifests or urgent events that are durable in a queue before the store.
+    /// Whether they are new, and whether they conflict with others, is not known yet.
+    pub queued: u64,
+    /// The position in the queue of what was queued last. Everything up to it is readable once the
+    /// workers have stored that position.
+    pub position: Option<u64>,
     /// The indices under which this batch added a second or further seal of a device.
     pub equivocations: Vec<(DeviceId, SealIndex)>,
     /// The epochs to which this batch added a second or further manifest of the coordinator.
@@ -298,6 +307,14 @@ pub enum PutError {
     /// The store's queue is full. Wait a moment, then send the batch again.
     #[error("the store's queue is full; wait a moment, then send the same data again")]
     Busy,
+    /// The store, or a queue before it, does not accept data at the moment.
+    #[error("{store}: {what}; send the same data again later")]
+    Unavailable {
+        /// The name of the store or queue.
+        store: String,
+        /// What is the reason.
+        what: String,
+    },
     /// The store is closing.
     #[error("the store is closing; send the same data again when it is open")]
     Closed,
@@ -326,6 +343,7 @@ impl PutError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Busy => "Busy",
+            Self::Unavailable { .. } => "Unavailable",
             Self::Closed => "Closed",
             Self::DiskFull { .. } => "DiskFull",
             Self::Failed { .. } => "StoreFailed",
@@ -337,7 +355,7 @@ impl PutError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Busy | Self::Closed => ErrorKind::Unreachable,
+            Self::Busy | Self::Closed | Self::Unavailable { .. } => ErrorKind::Unreachable,
             Self::DiskFull { .. } | Self::Failed { .. } => ErrorKind::Internal,
         }
     }

@@ -58,6 +58,7 @@ mod tiles;
 mod urgent;
 
 pub use archive::{Archive, ArchiveError};
+pub use batch::Batch;
 pub use bundle::{Bundle, BundleError, SealKey};
 pub use embedded::{DiscardedJournal, OpenError, Options, RedbStore, discard_journal, resolve};
 pub use epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Receipt, Reply};

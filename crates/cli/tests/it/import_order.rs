@@ -20,6 +20,7 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-device"],
     &["moteseal-service"],
     &["moteseal-net"],
+    &["moteseal-stream"],
     &["moteseal-store"],
     &["moteseal-terminal"],
     &["moteseal-files"],

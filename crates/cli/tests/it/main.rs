@@ -77,6 +77,7 @@ mod second_verifier;
 mod serial_gateway;
 mod soak;
 mod store_check;
+mod stream_roles;
 mod sum_bad_input;
 mod sum_gateway;
 mod sum_gateway_processes;

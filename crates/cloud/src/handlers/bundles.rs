@@ -28,7 +28,7 @@ use serde::Deserialize;
 use tracing::warn;
 
 use crate::access::Grant;
-use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
+use crate::ingest::{Acknowledged, INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
@@ -76,7 +76,7 @@ async fn receive(
     peer: Peer,
     (options, grant): (Options, Grant),
     request: Request,
-) -> Result<Receipt, Refusal> {
+) -> Result<Acknowledged<Receipt>, Refusal> {
     let (head, body) = request.into_parts();
     let (body, room) =
         request_body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes)
@@ -331,13 +331,14 @@ fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> 
 }
 
 /// Stores verified bundles and returns once they are durable.
-async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal> {
+async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Acknowledged<Receipt>, Refusal> {
     if bundles.is_empty() {
-        return Ok(Receipt::default());
+        return Ok((Receipt::default(), None));
     }
     let receipt = stored(shared, |reply| shared.store.submit(bundles, reply)).await?;
     shared.metrics.stored.increment(receipt.stored);
     shared.metrics.known.increment(receipt.known);
+    shared.metrics.queued.increment(receipt.queued);
     shared.metrics.conflicts.increment(receipt.equivocations.len() as u64);
     let is_logged = |(device, _): &&(DeviceId, SealIndex)| {
         shared.findings_log.allows(Finding::Equivocation(*device))
@@ -350,5 +351,7 @@ async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal
         index: index.0,
     };
     let conflicts = receipt.equivocations.iter().map(conflict).collect();
-    Ok(Receipt { stored: receipt.stored, known: receipt.known, conflicts })
+    let position = receipt.position;
+    let (stored, known, queued) = (receipt.stored, receipt.known, receipt.queued);
+    Ok((Receipt { stored, known, queued, conflicts }, position))
 }

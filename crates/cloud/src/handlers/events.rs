@@ -34,7 +34,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::access::Grant;
-use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
+use crate::ingest::{Acknowledged, INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::state::{Finding, Shared};
@@ -70,7 +70,7 @@ async fn receive(
     peer: Peer,
     grant: Grant,
     request: Request,
-) -> Result<EventReceipt, Refusal> {
+) -> Result<Acknowledged<EventReceipt>, Refusal> {
     let (head, body) = request.into_parts();
     let most = UPLOAD_BYTES.min(shared.limits.body_bytes);
     let (body, room) =
@@ -90,12 +90,13 @@ async fn receive(
         on_verifier(shared, peer, work).await?
     };
     if events.is_empty() {
-        return Ok(EventReceipt::default());
+        return Ok((EventReceipt::default(), None));
     }
     let receipt = stored(shared, |reply| shared.store.submit_urgent(events, reply)).await?;
     shared.metrics.upload_bytes.increment(bytes);
     shared.metrics.urgent_stored.increment(receipt.stored);
     shared.metrics.urgent_known.increment(receipt.known);
+    shared.metrics.queued.increment(receipt.queued);
     shared.metrics.conflicts.increment(receipt.doubled_events.len() as u64);
     if receipt.stored > 0 {
         shared.urgent.send_modify(|count| *count = count.wrapping_add(1));
@@ -110,11 +111,13 @@ async fn receive(
         index: index.0,
         seq: seq.0,
     });
-    Ok(EventReceipt {
+    let answer = EventReceipt {
         stored: receipt.stored,
         known: receipt.known,
+        queued: receipt.queued,
         conflicts: conflicts.collect(),
-    })
+    };
+    Ok((answer, receipt.position))
 }
 
 /// Verifies the events of a body, and checks that the credential permits them and that their devices

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::access::Grant;
-use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
+use crate::ingest::{Acknowledged, INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
@@ -45,7 +45,7 @@ async fn receive(
     peer: Peer,
     grant: &Grant,
     request: Request,
-) -> Result<ManifestReceipt, Refusal> {
+) -> Result<Acknowledged<ManifestReceipt>, Refusal> {
     let (head, body) = request.into_parts();
     if let Err(refusal) = grant.check_manifests(&shared.roster()) {
         return Err(request_body::drain(&head.headers, body, refusal).await);
@@ -71,6 +71,7 @@ async fn receive(
     shared.metrics.upload_bytes.increment(bytes);
     shared.metrics.manifests_stored.increment(receipt.stored);
     shared.metrics.manifests_known.increment(receipt.known);
+    shared.metrics.queued.increment(receipt.queued);
     shared.metrics.manifests_doubled.increment(receipt.doubled.len() as u64);
     for epoch in receipt
         .doubled
@@ -79,11 +80,13 @@ async fn receive(
     {
         warn!(%epoch, "the coordinator signed different manifests of one epoch");
     }
-    Ok(ManifestReceipt {
+    let answer = ManifestReceipt {
         stored: receipt.stored,
         known: receipt.known,
+        queued: receipt.queued,
         conflict: !receipt.doubled.is_empty(),
-    })
+    };
+    Ok((answer, receipt.position))
 }
 
 fn verify(shared: &Shared, body: &[u8]) -> Result<StoredManifest, Refusal> {

@@ -91,7 +91,7 @@ async fn two_events_for_one_place_are_both_kept_and_reported() {
     stored(&cloud, &[event(&motes[0], 4, 1)]).await;
     let receipt = stored(&cloud, &[event(&motes[0], 4, 2), event(&motes[0], 5, 2)]).await;
     let conflict = EventConflict { device: motes[0].id.to_string(), index: 0, seq: 4 };
-    assert_eq!(receipt, EventReceipt { stored: 2, known: 0, conflicts: vec![conflict] });
+    assert_eq!(receipt, EventReceipt { stored: 2, known: 0, queued: 0, conflicts: vec![conflict] });
     assert_eq!(listed(&cloud, &roster, None, None).await.0, [1, 2, 2]);
     let metrics = cloud.get(paths::METRICS).await.text().await.unwrap();
     for line in ["moteseal_urgent_stored_total 3", "moteseal_equivocations_total 1"] {

@@ -53,10 +53,10 @@ async fn a_manifest_is_stored_once_and_listed_by_epoch() {
     for manifest in made.iter().rev() {
         let receipt: ManifestReceipt =
             cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
-        assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, conflict: false });
+        assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, queued: 0, conflict: false });
         let receipt: ManifestReceipt =
             cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
-        assert_eq!(receipt, ManifestReceipt { stored: 0, known: 1, conflict: false });
+        assert_eq!(receipt, ManifestReceipt { stored: 0, known: 1, queued: 0, conflict: false });
     }
     cloud.stop().await;
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
@@ -67,7 +67,7 @@ async fn a_manifest_is_stored_once_and_listed_by_epoch() {
     // coordinator.
     let other = of(5, 3);
     let receipt: ManifestReceipt = cloud.put_manifest(other.clone()).await.json().await.unwrap();
-    assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, conflict: true });
+    assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, queued: 0, conflict: true });
     let mut both = listed(&cloud, &roster, 5, Some(6)).await;
     both.sort();
     let mut expected = vec![made[1].clone(), other];

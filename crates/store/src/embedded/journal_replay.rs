@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use moteseal_core::record::DeviceId;
 use redb::Database;
 
-use super::batch_encoding;
 use super::commit::{Known, write};
 use crate::batch::Batch;
 use crate::epochs::PutError;
@@ -34,7 +33,7 @@ impl Withheld {
         self.devices.extend(batch.bundles.iter().map(|bundle| bundle.key.device));
         self.devices.extend(batch.events.iter().map(|event| event.key.device));
         self.manifests |= !batch.manifests.is_empty();
-        self.records.extend(batch_encoding::encode(batch));
+        self.records.extend(batch.encode());
     }
 
     /// Removes all records from the journal except these batches.
@@ -82,7 +81,7 @@ pub(super) fn replay(
     for (number, record) in (0..).zip(journal.iter().take(count)) {
         let record = record.map_err(Failure::Journal)?;
         bytes += record.len();
-        batches.push(batch_encoding::decode(&record).ok_or(Failure::NotABatch(number))?);
+        batches.push(Batch::decode(&record).ok_or(Failure::NotABatch(number))?);
         if bytes >= BYTES {
             write_all(&mut batches)?;
             bytes = 0;

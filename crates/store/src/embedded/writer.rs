@@ -31,9 +31,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::ReadableDatabase;
 
-use super::{
-    ROW, ReadError, SEALS, Shared, State, apply, batch_encoding, damaged, epoch_of, guarded, keys,
-};
+use super::{ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys};
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
@@ -202,7 +200,7 @@ fn journal(shared: &Shared, heads: &mut Heads, jobs: Vec<Job>) {
 
 fn append(journal: &mut Option<Journal>, batch: &Batch) -> Result<(), JournalError> {
     let Some(journal) = journal else { return Ok(()) };
-    match batch_encoding::encode(batch) {
+    match batch.encode() {
         Some(record) => journal.append(&record),
         None => Err(JournalError::TooMuch(journal.path().to_owned())),
     }

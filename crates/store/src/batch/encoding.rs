@@ -1,9 +1,9 @@
-//! The encoding of a batch in a store's journal: a version, the schemas that the batch needs, its
+//! The encoding of a batch in a store's journal and in a stream: a version, the schemas that the batch needs, its
 //! bundles, from version 2 on its manifests, and in version 3 its urgent events. Each of them contains
 //! its key. All
 //! numbers are big-endian.
 //!
-//! A record is decoded only after the checksum of its frame was verified. Decoding is strict
+//! A record is decoded only after the checksum of its frame, or its digest, was verified. Decoding is strict
 //! nevertheless: it rejects bytes that are not exactly one batch, and heads or bodies that do not
 //! belong to their keys.
 

@@ -1,0 +1,95 @@
+//! Whether the servers sync a message to disk before they acknowledge it. Only the monitoring endpoint
+//! of a server states it (`/varz`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::connection::without_user;
+use crate::error::StreamError;
+use crate::settings::{Settings, SyncCheck};
+
+/// How long a monitoring endpoint may take to answer.
+const TIME: Duration = Duration::from_secs(5);
+/// The longest answer of a monitoring endpoint, in bytes.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Checks that at least as many servers as there are replicas sync each message before they
+/// acknowledge it.
+pub(crate) async fn check(settings: &Settings) -> Result<(), StreamError> {
+    let SyncCheck::Monitors(monitors) = &settings.sync else { return Ok(()) };
+    if monitors.is_empty() {
+        return Err(StreamError::BadSetting(
+            "it is unknown whether the NATS servers sync messages before they acknowledge them; name \
+             their monitoring endpoints (--stream-monitor http://HOST:8222), or state that you have \
+             checked it (--stream-sync unchecked)"
+                .to_owned(),
+        ));
+    }
+    let mut servers = BTreeSet::new();
+    for monitor in monitors {
+        servers.insert(check_one(monitor).await?);
+    }
+    if servers.len() < settings.replicas {
+        return Err(StreamError::BadSetting(format!(
+            "the stream has {} replicas, but only {} servers can be checked; name the monitoring \
+             endpoint of each server (--stream-monitor)",
+            settings.replicas,
+            servers.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Checks one server and returns its id.
+async fn check_one(monitor: &str) -> Result<String, StreamError> {
+    let server = without_user(monitor);
+    let unread = |what: String| StreamError::NotSynced {
+        server: server.clone(),
+        what: format!(
+            "the monitoring endpoint cannot be read ({what}); check that the server has `http: \
+             HOST:8222` in its configuration and that the URL is right"
+        ),
+    };
+    let answer = read(monitor).await.map_err(unread)?;
+    let jetstream = &answer["jetstream"]["config"];
+    if jetstream.is_null() {
+        return Err(StreamError::NoJetStream { servers: server });
+    }
+    if jetstream["sync_always"].as_bool() != Some(true) {
+        return Err(StreamError::NotSynced {
+            server,
+            what: "the server acknowledges messages before they are on disk, so a power loss loses \
+                   acknowledged data; set `sync_interval: always` in its `jetstream` block and restart \
+                   it"
+            .to_owned(),
+        });
+    }
+    Ok(answer["server_id"].as_str().unwrap_or_default().to_owned())
+}
+
+async fn read(monitor: &str) -> Result<Value, String> {
+    let text = |error: reqwest::Error| {
+        // The cause is more helpful than the outer error, which repeats the URL.
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        cause.to_string()
+    };
+    let client = reqwest::Client::builder().timeout(TIME).build().map_err(text)?;
+    let url = format!("{}/varz", monitor.trim_end_matches('/'));
+    let mut response = client.get(url).send().await.map_err(text)?;
+    if !response.status().is_success() {
+        return Err(format!("HTTP status {}", response.status().as_u16()));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(text)? {
+        body.extend_from_slice(&chunk);
+        if body.len() > MOST_BYTES {
+            return Err("the answer is too long".to_owned());
+        }
+    }
+    serde_json::from_slice(&body).map_err(|_| "the answer is not that of a NATS server".to_owned())
+}

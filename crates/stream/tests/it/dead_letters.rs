@@ -1,0 +1,98 @@
+//! Messages that can never be stored: they are kept with the reason, listed and replayed.
+
+use moteseal_core::digest::Digest;
+use moteseal_store::Batch;
+use moteseal_stream::{DeadLetters, Role};
+
+use crate::testbed::*;
+
+/// A payload, its headers, and the error that it causes.
+type Case<'c> = (&'c [u8], Vec<(&'c str, String)>, &'c str);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(shared(), &name, &store).await;
+    let client = async_nats::connect(&shared().url).await.unwrap();
+    let good = Batch::from(bundles("garbage", 1, 5)).encode().unwrap();
+    let digest = |bytes: &[u8]| Digest::of(&[bytes]).to_string();
+    let id = "0123456789abcdef0123456789abcdef";
+    let cases: [Case<'_>; 5] = [
+        (b"garbage", vec![], "NotAMessage"),
+        (&good, vec![("Moteseal-Digest", digest(b"another"))], "Altered"),
+        (b"\x01garbage", vec![("Moteseal-Digest", digest(b"\x01garbage"))], "NotABatch"),
+        (
+            b"",
+            vec![
+                ("Moteseal-Digest", digest(&good)),
+                ("Moteseal-Pieces", format!("{id} 2")),
+                ("Moteseal-Length", good.len().to_string()),
+            ],
+            "PieceMissing",
+        ),
+        (
+            b"",
+            vec![
+                ("Moteseal-Digest", digest(&good)),
+                ("Moteseal-Pieces", format!("{id} 2")),
+                ("Moteseal-Length", (2u64 << 30).to_string()),
+            ],
+            "TooLong",
+        ),
+    ];
+    for (payload, headers, _) in &cases {
+        let mut map = async_nats::HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.as_str());
+        }
+        let subject = format!("{name}.batches");
+        client.publish_with_headers(subject, map, payload.to_vec().into()).await.unwrap();
+    }
+    client.flush().await.unwrap();
+    let batch = bundles("after garbage", 3, 5);
+    direct.store.put(batch.clone()).unwrap();
+    put(&intake, batch).await.unwrap();
+
+    let worker = Running::start(shared(), &name, &store).await;
+    same(&store, &direct).await;
+    until("burying", || worker.counts.dead() == 5).await;
+    let dead = DeadLetters::open(connect(shared(), &name, Role::Worker).await).await.unwrap();
+    assert_eq!(dead.count().await.unwrap(), 5);
+    let letters = dead.list(0, 100).await.unwrap();
+    let mut found: Vec<&str> = letters.iter().map(|letter| letter.error.as_str()).collect();
+    let mut expected = cases.each_ref().map(|(.., error)| *error);
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert!(letters.iter().all(|letter| (1..=5).contains(&letter.position)));
+    assert_eq!(dead.list(letters[1].number, 2).await.unwrap(), letters[2..4]);
+
+    // They still cannot be stored, so each becomes a new dead letter.
+    assert_eq!(dead.replay(Some(&[letters[0].number])).await.unwrap(), 1);
+    until("burying it again", || worker.counts.dead() == 6).await;
+    assert_eq!(dead.count().await.unwrap(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_letter_that_can_be_stored_now_is_stored_by_a_replay() {
+    let server = Server::with_short_messages();
+    let name = created(&server, &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    // A worker with a low limit rejects the batch for good; one with a higher limit stores it.
+    let low = moteseal_stream::WorkerLimits { batch_bytes: 100 << 10, ..worker_limits() };
+    let intake = intake(&server, &name, &store).await;
+    let worker = Running::with(&server, &name, std::sync::Arc::clone(&store.store), low).await;
+    let batch = bundles("replayed", 2, 20_000);
+    direct.store.put(batch.clone()).unwrap();
+    put(&intake, batch).await.unwrap();
+    until("burying", || worker.counts.dead() == 1).await;
+    worker.stop().await;
+    let dead = DeadLetters::open(connect(&server, &name, Role::Worker).await).await.unwrap();
+    assert_eq!(dead.list(0, 9).await.unwrap()[0].error, "TooLong");
+    let worker = Running::start(&server, &name, &store).await;
+    assert_eq!(dead.replay(None).await.unwrap(), 1);
+    same(&store, &direct).await;
+    assert_eq!(dead.count().await.unwrap(), 0);
+    assert_eq!(worker.stop().await.dead(), 0);
+}

@@ -1,0 +1,236 @@
+//! Whatever ends or stops in the middle: what was acknowledged is stored, once and unaltered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_store::{
+    Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+};
+use rustix::process::Signal;
+
+use crate::testbed::*;
+
+/// Puts bundles until each is acknowledged, as a sender does.
+async fn deliver(intake: &moteseal_stream::StreamStore, bundles: &[Bundle]) -> u64 {
+    let mut rejected = 0;
+    for bundle in bundles {
+        while let Err(error) = put(intake, vec![bundle.clone()]).await {
+            assert!(matches!(error, PutError::Busy | PutError::Unavailable { .. }), "{error}");
+            rejected += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    rejected
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_and_started_again_loses_nothing() {
+    let mut server = Server::start();
+    let name = created(&server, &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = Arc::new(intake(&server, &name, &store).await);
+    let worker = Running::start(&server, &name, &store).await;
+    let batch = bundles("killed server", 120, 10);
+    direct.store.put(batch.clone()).unwrap();
+    let task = tokio::spawn({
+        let intake = Arc::clone(&intake);
+        async move { deliver(&intake, &batch).await }
+    });
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        server.kill();
+        server.restart();
+    }
+    task.await.unwrap();
+    same(&store, &direct).await;
+    // The worker is connected to the last server and goes on.
+    let more = bundles("after the kill", 3, 10);
+    direct.store.put(more.clone()).unwrap();
+    deliver(&intake, &more).await;
+    same(&store, &direct).await;
+    let counts = worker.stop().await;
+    assert_eq!((counts.stored(), counts.dead()), (123, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_paused_loses_nothing() {
+    let server = Server::start();
+    let name = created(&server, &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = Arc::new(intake(&server, &name, &store).await);
+    let worker = Running::start(&server, &name, &store).await;
+    let batch = bundles("paused server", 60, 10);
+    direct.store.put(batch.clone()).unwrap();
+    let task = tokio::spawn(async move { deliver(&intake, &batch).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    server.signal(Signal::STOP);
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    server.signal(Signal::CONT);
+    task.await.unwrap();
+    same(&store, &direct).await;
+    assert_eq!(worker.stop().await.dead(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_dies_between_the_write_and_its_acknowledgement_loses_and_doubles_nothing() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(shared(), &name, &store).await;
+    let silent = Arc::new(Altered::new(&store, Fault::NeverReplies));
+    let first = Running::with(shared(), &name, Arc::clone(&silent) as _, worker_limits()).await;
+    let batch = bundles("dying worker", 20, 10);
+    direct.store.put(batch.clone()).unwrap();
+    deliver(&intake, &batch).await;
+    until("the first write", || silent.writes.load(Ordering::Relaxed) > 0).await;
+    until("its commit", || !content(&*store.store).is_empty()).await;
+    first.kill();
+    let second = Running::start(shared(), &name, &store).await;
+    same(&store, &direct).await;
+    until("acknowledging", || second.counts.messages() == 20).await;
+    let counts = second.stop().await;
+    assert!(counts.known() > 0, "messages of the first worker are delivered again");
+    assert_eq!(content(&*store.store).len(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_busy_or_fails_for_a_while_gets_everything_later() {
+    for fault in [Fault::Busy, Fault::Fails] {
+        let name = created(shared(), &layout()).await;
+        let (store, direct) = (Store::new(), Store::new());
+        let intake = intake(shared(), &name, &store).await;
+        let altered = Arc::new(Altered::new(&store, fault));
+        let worker =
+            Running::with(shared(), &name, Arc::clone(&altered) as _, worker_limits()).await;
+        let batch = bundles("busy store", 5, 10);
+        direct.store.put(batch.clone()).unwrap();
+        deliver(&intake, &batch).await;
+        until("returning the messages", || worker.counts.returned() >= 5).await;
+        assert!(worker.counts.is_stuck());
+        let tried = altered.writes.load(Ordering::Relaxed);
+        assert!(tried < 100, "{tried} writes in a second or two");
+        altered.heal();
+        same(&store, &direct).await;
+        until("acknowledging", || worker.counts.messages() == 5).await;
+        let counts = worker.stop().await;
+        assert!(!counts.is_stuck() && counts.dead() == 0);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    NeverReplies,
+    Busy,
+    Fails,
+}
+
+/// A store with a fault in its writes.
+struct Altered {
+    store: Arc<dyn EpochStore>,
+    fault: std::sync::Mutex<Option<Fault>>,
+    writes: AtomicU64,
+}
+
+impl Altered {
+    fn new(store: &Store, fault: Fault) -> Self {
+        let fault = std::sync::Mutex::new(Some(fault));
+        Self { store: Arc::clone(&store.store), fault, writes: AtomicU64::new(0) }
+    }
+
+    fn heal(&self) {
+        *self.fault.lock().unwrap() = None;
+    }
+}
+
+impl EpochStore for Altered {
+    fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let fault = *self.fault.lock().unwrap();
+        match fault {
+            None => self.store.submit(batch, reply),
+            Some(Fault::Busy) => Err(PutError::Busy),
+            Some(Fault::Fails) => {
+                Err(PutError::Failed { store: "epochs".to_owned(), what: "a test".to_owned() })
+            }
+            Some(Fault::NeverReplies) => {
+                self.store.submit(batch, Box::new(move |_| std::mem::forget(reply)))
+            }
+        }
+    }
+
+    fn submit_manifests(&self, batch: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError> {
+        self.store.submit_manifests(batch, reply)
+    }
+
+    fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError> {
+        self.store.submit_urgent(events, reply)
+    }
+
+    fn urgent(
+        &self,
+        after: Option<UrgentPlace>,
+        limits: UrgentLimits,
+        select: &dyn Fn(DeviceId, EpochNumber) -> bool,
+    ) -> Result<UrgentPage, ReadError> {
+        self.store.urgent(after, limits, select)
+    }
+
+    fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
+        self.store.urgent_bytes(device)
+    }
+
+    fn manifests(
+        &self,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+        after: Option<ManifestKey>,
+        limit: usize,
+    ) -> Result<Vec<StoredManifest>, ReadError> {
+        self.store.manifests(since, until, after, limit)
+    }
+
+    fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {
+        self.store.devices(after, limit)
+    }
+
+    fn seals(
+        &self,
+        device: DeviceId,
+        from: SealIndex,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
+        self.store.seals(device, from, limit)
+    }
+
+    fn seals_since(
+        &self,
+        device: DeviceId,
+        since: EpochNumber,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
+        self.store.seals_since(device, since, limit)
+    }
+
+    fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
+        self.store.seals_at(device, index)
+    }
+
+    fn body(&self, seal: &StoredSeal, range: std::ops::Range<u64>) -> Result<Vec<u8>, ReadError> {
+        self.store.body(seal, range)
+    }
+
+    fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        self.store.schema(digest)
+    }
+
+    fn equivocations(
+        &self,
+        after: Option<(DeviceId, SealIndex)>,
+        limit: usize,
+    ) -> Result<Vec<Equivocation>, ReadError> {
+        self.store.equivocations(after, limit)
+    }
+}

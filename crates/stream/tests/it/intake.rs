@@ -1,0 +1,135 @@
+//! What is put through an intake arrives in the store of the workers, and nothing else does.
+
+use std::time::Duration;
+
+use moteseal_core::record::{EpochNumber, Scheme};
+use moteseal_store::Receipt;
+use moteseal_store::conformance::{Mote, manifest};
+use moteseal_stream::{Reached, Role};
+
+use crate::testbed::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_intake_acknowledges_arrives_in_the_store_of_one_worker() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(shared(), &name, &store).await;
+    let worker = Running::start(shared(), &name, &store).await;
+    for bundle in bundles("one", 50, 20) {
+        direct.store.put(vec![bundle.clone()]).unwrap();
+        let receipt = put(&intake, vec![bundle]).await.unwrap();
+        assert_eq!((receipt.queued, receipt.stored, receipt.known), (1, 0, 0));
+        assert!(receipt.position.is_some());
+    }
+    same(&store, &direct).await;
+    until("acknowledging", || worker.counts.messages() == 50).await;
+    let counts = worker.stop().await;
+    assert_eq!((counts.stored(), counts.known(), counts.dead()), (50, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_workers_share_the_messages_of_two_intakes() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intakes = [intake(shared(), &name, &store).await, intake(shared(), &name, &store).await];
+    let workers = [
+        Running::start(shared(), &name, &store).await,
+        Running::start(shared(), &name, &store).await,
+    ];
+    let batches: Vec<_> = (0..10).map(|i| bundles(&format!("device {i}"), 20, 5)).collect();
+    let mut puts = Vec::new();
+    for batch in batches.iter().flatten() {
+        direct.store.put(vec![batch.clone()]).unwrap();
+    }
+    for (number, batch) in batches.iter().enumerate() {
+        for bundle in batch {
+            puts.push(put(&intakes[number % 2], vec![bundle.clone()]));
+        }
+    }
+    for receipt in futures_util::future::join_all(puts).await {
+        assert_eq!(receipt.unwrap().queued, 1);
+    }
+    same(&store, &direct).await;
+    until("acknowledging", || workers.iter().map(|w| w.counts.messages()).sum::<u64>() == 200)
+        .await;
+    let mut stored = 0;
+    for worker in workers {
+        stored += worker.stop().await.stored();
+    }
+    assert_eq!(stored, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn manifests_urgent_events_and_equivocations_arrive() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(shared(), &name, &store).await;
+    let _worker = Running::start(shared(), &name, &store).await;
+    let mut mote = Mote::new("all kinds", false);
+    let start = mote.position;
+    let first = mote.seal_some(Scheme::Star, 1, 3);
+    mote.position = start;
+    let second = mote.seal_some(Scheme::Tree, 2, 4);
+    let manifests = vec![manifest(1, 0, &[&first])];
+    let events = vec![mote.urgent(1, 3, 0, 7), mote.urgent(1, 3, 0, 8)];
+    for to in [&*direct.store, &intake as &dyn moteseal_store::EpochStore] {
+        let (first, second) = (first.bundle.clone(), second.bundle.clone());
+        let (manifests, events) = (manifests.clone(), events.clone());
+        // The functions that wait block their thread, so the runtime must have another one.
+        tokio::task::block_in_place(|| {
+            to.put(vec![first, second]).unwrap();
+            to.put_manifests(manifests).unwrap();
+            to.put_urgent(events).unwrap();
+        });
+    }
+    same(&store, &direct).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intake_knows_the_manifests_that_it_published_before_a_worker_stores_them() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(shared(), &name, &store).await;
+    let made = Mote::new("manifests", false).seal_some(Scheme::Star, 5, 3);
+    let manifests: Vec<_> = (1..=9).map(|epoch| manifest(epoch, 0, &[&made])).collect();
+    direct.store.put_manifests(manifests.clone()).unwrap();
+    store.store.put_manifests(manifests[..2].to_vec()).unwrap();
+    let to: &dyn moteseal_store::EpochStore = &intake;
+    tokio::task::block_in_place(|| to.put_manifests(manifests[1..].to_vec())).unwrap();
+    let (since, until) = (EpochNumber(2), Some(EpochNumber(9)));
+    for limit in [1, 3, 100] {
+        for after in [None, Some(manifests[3].key())] {
+            let [found, expected] = [to, &*direct.store]
+                .map(|store| store.manifests(since, until, after, limit).unwrap());
+            assert_eq!(found, expected, "at most {limit} after {after:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_publication_is_one_message() {
+    let name = created(shared(), &layout()).await;
+    let store = Store::new();
+    let intakes = [intake(shared(), &name, &store).await, intake(shared(), &name, &store).await];
+    let bundle = bundles("twice", 1, 5);
+    let first = put(&intakes[0], bundle.clone()).await.unwrap();
+    let second = put(&intakes[1], bundle.clone()).await.unwrap();
+    assert_eq!(first.position, second.position);
+    let worker = Running::start(shared(), &name, &store).await;
+    until("storing", || worker.counts.messages() == 1).await;
+    assert_eq!(content(&*store.store).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_waits_until_a_position_is_stored_or_a_bound_passes() {
+    let name = created(shared(), &layout()).await;
+    let store = Store::new();
+    let intake = intake(shared(), &name, &store).await;
+    let reached = Reached::new(connect(shared(), &name, Role::Serve).await);
+    let Receipt { position, .. } = put(&intake, bundles("waits", 1, 5)).await.unwrap();
+    let position = position.unwrap();
+    assert!(!reached.wait(position, Duration::from_millis(200)).await.unwrap());
+    let _worker = Running::start(shared(), &name, &store).await;
+    assert!(reached.wait(position, Duration::from_secs(20)).await.unwrap());
+    assert_eq!(content(&*store.store).len(), 1);
+}

@@ -1,0 +1,308 @@
+//! A nats-server for the tests, streams, stores and devices.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
+use moteseal_store::conformance::Mote;
+use moteseal_store::{Bundle, EpochStore, Options, PutError, Receipt, RedbStore, UrgentLimits};
+use moteseal_stream::{
+    IntakeLimits, Layout, Role, Settings, Stream, StreamStore, SyncCheck, Worker, WorkerCounts,
+    WorkerLimits,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A running nats-server. It ends when the value is dropped, and when the test program ends in any way.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) url: String,
+    pub(crate) monitor: String,
+    folder: TempDir,
+    program: Option<Child>,
+}
+
+const SYNCED: &str = "sync_interval: always";
+
+impl Server {
+    /// Starts a server that syncs each message.
+    pub(crate) fn start() -> Self {
+        Self::with(SYNCED, "")
+    }
+
+    /// Starts a server whose messages are short, so that batches with more than 16,000 readings travel in
+    /// pieces.
+    pub(crate) fn with_short_messages() -> Self {
+        Self::with(SYNCED, "max_payload: 65536")
+    }
+
+    /// Starts a server with these lines in its block `jetstream`, or without JetStream if they are
+    /// `disabled`, and further lines.
+    pub(crate) fn with(jetstream: &str, more: &str) -> Self {
+        let folder = folder();
+        let (port, monitor) = (free_port(), free_port());
+        let path = folder.path().display();
+        let jetstream = match jetstream {
+            "disabled" => String::new(),
+            lines => format!(
+                "jetstream {{ store_dir: \"{path}/data\", max_file_store: 4GB, {lines} }}\n"
+            ),
+        };
+        let config = format!(
+            "listen: 127.0.0.1:{port}\nhttp: 127.0.0.1:{monitor}\npid_file: \"{path}/pid\"\n\
+             {jetstream}{more}\n"
+        );
+        fs::write(folder.path().join("nats.conf"), config).unwrap();
+        let mut server = Self {
+            url: format!("nats://127.0.0.1:{port}"),
+            monitor: format!("http://127.0.0.1:{monitor}"),
+            folder,
+            program: None,
+        };
+        server.restart();
+        server
+    }
+
+    /// Starts the server again after it was killed.
+    pub(crate) fn restart(&mut self) {
+        let log = fs::File::create(self.folder.path().join("log")).unwrap();
+        let _ = fs::remove_file(self.folder.path().join("pid"));
+        // The shell kills the server when its standard input ends, which the end of this process causes.
+        let script = r#""$0" -c "$1" & server=$!; read -r _; kill -9 $server; wait"#;
+        let program = Command::new("sh")
+            .args(["-c", script])
+            .arg(executable())
+            .arg(self.folder.path().join("nats.conf"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.program = Some(program);
+        let address = self.url.trim_start_matches("nats://").to_owned();
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(&address).is_err() || self.pid().is_none() {
+            assert!(Instant::now() < until, "the server does not start: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        Pid::from_raw(fs::read_to_string(self.folder.path().join("pid")).ok()?.trim().parse().ok()?)
+    }
+
+    /// Sends the server a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid().unwrap(), signal).unwrap();
+    }
+
+    /// Kills the server as a power loss would.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        if let Some(mut program) = self.program.take() {
+            drop(program.stdin.take());
+            program.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut program) = self.program.take() {
+            drop(program.stdin.take());
+            let _ = program.wait();
+        }
+    }
+}
+
+/// Returns a new folder, in memory if possible. A kill loses nothing that was written, so these tests do
+/// not need a disk, and need not wait for it.
+fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Returns the server that most tests share. It ends with the test program.
+pub(crate) fn shared() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(Server::start)
+}
+
+fn executable() -> PathBuf {
+    let installed =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/engines/bin/nats-server");
+    assert!(installed.exists(), "nats-server is missing; run tools/engines.sh install nats");
+    installed
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Returns a name that no other stream of this test program has.
+pub(crate) fn name() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    format!("test{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A small layout whose messages are delivered again soon.
+pub(crate) fn layout() -> Layout {
+    Layout {
+        max_bytes: 32 << 20,
+        piece_bytes: 64 << 20,
+        dead_bytes: 4 << 20,
+        ack_wait: Duration::from_secs(2),
+        max_in_progress: 256,
+    }
+}
+
+pub(crate) fn settings(server: &Server, name: &str, role: Role) -> Settings {
+    Settings {
+        name: name.to_owned(),
+        sync: SyncCheck::Monitors(vec![server.monitor.clone()]),
+        request_time: Duration::from_secs(2),
+        ..Settings::new(vec![server.url.clone()], role)
+    }
+}
+
+/// Connects to a stream of a server, after it was created and checked.
+pub(crate) async fn connect(server: &Server, name: &str, role: Role) -> Stream {
+    let stream = Stream::connect(settings(server, name, role)).await.unwrap();
+    stream.check(role).await.unwrap();
+    stream
+}
+
+/// Creates the streams of a new name.
+pub(crate) async fn created(server: &Server, layout: &Layout) -> String {
+    let name = name();
+    let stream = Stream::connect(settings(server, &name, Role::Intake)).await.unwrap();
+    stream.init(layout).await.unwrap();
+    name
+}
+
+/// An embedded store in a folder of its own.
+pub(crate) struct Store {
+    pub(crate) store: Arc<dyn EpochStore>,
+    _folder: TempDir,
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        let folder = folder();
+        let store =
+            RedbStore::open(&folder.path().join("epochs.redb"), Options::default()).unwrap();
+        Self { store: Arc::new(store), _folder: folder }
+    }
+}
+
+/// The store of an intake.
+pub(crate) async fn intake(server: &Server, name: &str, reads: &Store) -> StreamStore {
+    let stream = connect(server, name, Role::Intake).await;
+    StreamStore::new(stream, Arc::clone(&reads.store), IntakeLimits::default())
+}
+
+/// Submits bundles and waits for the receipt.
+pub(crate) async fn put(store: &dyn EpochStore, batch: Vec<Bundle>) -> Result<Receipt, PutError> {
+    let (reply, receipt) = oneshot::channel();
+    store.submit(batch, Box::new(move |result| drop(reply.send(result))))?;
+    receipt.await.unwrap()
+}
+
+/// A worker that runs until it is stopped.
+pub(crate) struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    pub(crate) counts: Arc<WorkerCounts>,
+    task: JoinHandle<()>,
+}
+
+pub(crate) fn worker_limits() -> WorkerLimits {
+    WorkerLimits { patience: Duration::from_secs(1), ..WorkerLimits::default() }
+}
+
+impl Running {
+    pub(crate) async fn start(server: &Server, name: &str, store: &Store) -> Self {
+        Self::with(server, name, Arc::clone(&store.store), worker_limits()).await
+    }
+
+    pub(crate) async fn with(
+        server: &Server,
+        name: &str,
+        store: Arc<dyn EpochStore>,
+        limits: WorkerLimits,
+    ) -> Self {
+        let stream = connect(server, name, Role::Worker).await;
+        let worker = Worker::new(stream, store, limits).await.unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let counts = worker.counts();
+        let task = tokio::spawn(worker.run(async { drop(stopped.await) }));
+        Self { stop: Some(stop), counts, task }
+    }
+
+    /// Ends the worker at once, as a kill would.
+    pub(crate) fn kill(self) {
+        self.task.abort();
+    }
+
+    /// Ends the worker in order.
+    pub(crate) async fn stop(mut self) -> Arc<WorkerCounts> {
+        drop(self.stop.take());
+        self.task.await.unwrap();
+        self.counts
+    }
+}
+
+/// Seals `n` bundles of `events` readings each.
+pub(crate) fn bundles(device: &str, n: u32, events: u32) -> Vec<Bundle> {
+    let mut mote = Mote::new(device, false);
+    (0..n).map(|epoch| mote.seal_some(Scheme::Star, epoch.into(), events).bundle).collect()
+}
+
+/// Everything that a store has, in a form that can be compared.
+pub(crate) fn content(store: &dyn EpochStore) -> BTreeMap<String, Vec<u8>> {
+    let mut content = BTreeMap::new();
+    for head in store.devices(None, 1000).unwrap() {
+        for seal in store.seals(head.key.device, SealIndex(0), 100_000).unwrap() {
+            let key = seal.key();
+            let body = store.body(&seal, 0..seal.body_length()).unwrap();
+            content.insert(format!("{key} {}", key.digest), body);
+        }
+    }
+    for manifest in store.manifests(EpochNumber(0), None, None, 1000).unwrap() {
+        content.insert(manifest.key().to_string(), manifest.bytes().to_vec());
+    }
+    let limits = UrgentLimits { read: 1000, events: 1000, bytes: 1 << 20 };
+    for (key, bytes) in store.urgent(None, limits, &|_, _| true).unwrap().events {
+        content.insert(format!("{key} {}", key.digest), bytes);
+    }
+    for found in store.equivocations(None, 1000).unwrap() {
+        content.insert(format!("equivocation {} {}", found.device, found.index), Vec::new());
+    }
+    content
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what} takes too long");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until two stores have the same content.
+pub(crate) async fn same(store: &Store, expected: &Store) {
+    let expected = content(&*expected.store);
+    until("storing everything", || content(&*store.store).len() >= expected.len()).await;
+    assert!(content(&*store.store) == expected, "the content differs");
+}

@@ -301,6 +301,15 @@ pub enum PutError {
     /// The store is closing.
     #[error("the store is closing; send the same data again when it is open")]
     Closed,
+    /// A store on other machines does not answer, or too few of its replicas do. Whether the batch
+    /// was stored is unknown.
+    #[error("{store} is unavailable ({what}); send the same data again when it answers")]
+    Unavailable {
+        /// The address of the store.
+        store: String,
+        /// What failed.
+        what: String,
+    },
     /// The disk is full.
     #[error(
         "no space left for {store}; free some space, then send the same data again (stored data is not \
@@ -327,6 +336,7 @@ impl PutError {
         match self {
             Self::Busy => "Busy",
             Self::Closed => "Closed",
+            Self::Unavailable { .. } => "StoreUnavailable",
             Self::DiskFull { .. } => "DiskFull",
             Self::Failed { .. } => "StoreFailed",
         }
@@ -337,7 +347,7 @@ impl PutError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Busy | Self::Closed => ErrorKind::Unreachable,
+            Self::Busy | Self::Closed | Self::Unavailable { .. } => ErrorKind::Unreachable,
             Self::DiskFull { .. } | Self::Failed { .. } => ErrorKind::Internal,
         }
     }
@@ -350,6 +360,12 @@ pub enum ReadError {
     /// The store is closing, or its file could not be opened again after a failed write.
     #[error("the store is closed")]
     Closed,
+    /// A store on other machines does not answer, or too few of its replicas do.
+    #[error("the store is unavailable ({what}); try again when it answers")]
+    Unavailable {
+        /// What failed.
+        what: String,
+    },
     /// Stored data is damaged.
     #[error(
         "{}{what}; stop the service and run `moteseal store check`",
@@ -379,17 +395,18 @@ impl ReadError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Closed => "Closed",
+            Self::Unavailable { .. } => "StoreUnavailable",
             Self::Damaged { .. } => "StoreDamaged",
             Self::Failed { .. } => "StoreFailed",
         }
     }
 
-    /// Returns [`ErrorKind::Unreachable`] if the store is closed, otherwise
+    /// Returns [`ErrorKind::Unreachable`] if the store is closed or unavailable, otherwise
     /// [`ErrorKind::Internal`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Closed => ErrorKind::Unreachable,
+            Self::Closed | Self::Unavailable { .. } => ErrorKind::Unreachable,
             Self::Damaged { .. } | Self::Failed { .. } => ErrorKind::Internal,
         }
     }

@@ -5,7 +5,7 @@ mod user;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -13,6 +13,7 @@ use moteseal_api::NamedError as _;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_service::{TlsFiles, stop_signal};
 use moteseal_store::{EpochStore, OpenError, Options, RedbStore, resolve};
+use moteseal_table::Access;
 use moteseal_verify::Roster;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -22,6 +23,7 @@ use crate::progress::bar;
 use crate::roster_watch::RosterWatch;
 use crate::store::quietly;
 use crate::succession::{Succession, record_roster};
+use crate::table;
 use crate::terminal::is_json;
 
 #[derive(Debug, Subcommand)]
@@ -48,8 +50,9 @@ pub(crate) enum Log {
 
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// The store's file; it is created if it does not exist
-    #[arg(long, value_name = "FILE")]
+    /// The store's file, which is created if it does not exist, or the URL of a keyspace of Cassandra
+    /// (cassandra://[user@]host:port/keyspace), which `moteseal store init` creates
+    #[arg(long, value_name = "FILE|URL")]
     store: PathBuf,
     /// The group's roster
     #[arg(long)]
@@ -118,33 +121,29 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     for limit in &arguments.limits {
         config.limits.set(limit).map_err(Failure::usage)?;
     }
-    if arguments.store.is_dir() {
-        return Err(Failure::usage(format_args!(
-            "--store {} is a directory; name a file in it",
-            arguments.store.display()
-        )));
-    }
-    if let Some(folder) =
-        arguments.store.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
-    {
-        let store = arguments.store.display();
-        return Err(Failure::usage(format_args!(
-            "--store {store}: there is no folder {}; make it first",
-            folder.display()
-        )));
-    }
-    let existed = arguments.store.exists();
-    let file = resolve(&arguments.store).map_err(|error| store_failure(&error))?;
-    let mut record = file.into_os_string();
-    record.push("-roster");
+    let address = table::address(&arguments.store)?;
+    // The roster is recorded next to the store's file. The processes that share a keyspace each record
+    // the roster next to their own one.
+    let recorded = if address.is_some() {
+        arguments.roster.clone()
+    } else {
+        check_folder(&arguments.store)?;
+        resolve(&arguments.store).map_err(|error| store_failure(&error))?
+    };
+    let mut record = recorded.into_os_string();
+    record.push(if address.is_some() { "-served" } else { "-roster" });
     let record = PathBuf::from(record);
+    let existed = address.is_some() || arguments.store.exists();
     // If the store was removed, its recorded roster does not apply to the new store.
     let succession = if existed {
         Succession::check(record.clone(), &roster, &arguments.roster, &arguments.operator)?
     } else {
         Succession::start(record.clone(), &roster)
     };
-    let store = open(&arguments.store)?;
+    let store: Arc<dyn EpochStore> = match &address {
+        Some(address) => Arc::new(table::open(address, Access::ReadWrite)?),
+        None => open(&arguments.store)?,
+    };
     runtime()?.block_on(async move {
         let bound = Cloud::bind(config, Arc::clone(&store)).await;
         let cloud = match bound.and_then(|cloud| cloud.with_coap(coap)) {
@@ -181,8 +180,27 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     })
 }
 
+/// Checks that a path can be that of a store's file.
+fn check_folder(store: &Path) -> Result<(), Failure> {
+    if store.is_dir() {
+        return Err(Failure::usage(format_args!(
+            "--store {} is a directory; name a file in it",
+            store.display()
+        )));
+    }
+    let folder = store.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(Failure::usage(format_args!(
+            "--store {}: there is no folder {}; make it first",
+            store.display(),
+            folder.display()
+        )));
+    }
+    Ok(())
+}
+
 /// Opens the store. Shows a progress bar if the store has to recover first.
-fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
+fn open(path: &Path) -> Result<Arc<dyn EpochStore>, Failure> {
     let progress = bar(1000, "recovering");
     let shown = progress.clone();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -42,6 +42,7 @@ mod signed_time;
 mod store;
 mod succession;
 mod sum;
+mod table;
 mod time;
 mod verify;
 

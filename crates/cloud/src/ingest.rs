@@ -85,7 +85,9 @@ pub(crate) async fn stored(
 /// Returns the response to an upload that the store rejected.
 fn refusal(error: &PutError) -> Refusal {
     let problem = match error {
-        PutError::Busy | PutError::Closed => ProblemType::UNAVAILABLE,
+        PutError::Busy | PutError::Closed | PutError::Unavailable { .. } => {
+            ProblemType::UNAVAILABLE
+        }
         PutError::DiskFull { .. } => ProblemType::STORE_FULL,
         _ => ProblemType::STORE_FAILED,
     };
@@ -101,6 +103,7 @@ mod tests {
         for (error, status) in [
             (PutError::Busy, 503),
             (PutError::Closed, 503),
+            (PutError::Unavailable { store: "a table".to_owned(), what: "a timeout".to_owned() }, 503),
             (PutError::DiskFull { store: "epochs".to_owned() }, 507),
             (PutError::Failed { store: "epochs".to_owned(), what: "an error".to_owned() }, 500),
         ] {

@@ -26,13 +26,18 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 ///
 /// - A batch that is acknowledged with a [`Receipt`] MUST survive any end of the process and a
 ///   power loss. It MUST be visible to every read that starts afterwards.
-/// - A batch is atomic: a read MUST NOT show only a part of it, even after a restart.
+/// - A bundle is atomic: a read MUST NOT show only a part of it, even after a restart. A batch is
+///   atomic too, except in a store that several processes share at the same time. There a read MAY
+///   show some bundles of a batch that is being stored or that was not acknowledged. It MUST show
+///   all of them once the batch is acknowledged.
 /// - A store MUST NOT remove or overwrite data. There is one exception: a bundle that has more
 ///   levels of a seal replaces the stored bundle with the same key, and the receipt counts it as
 ///   `stored`. Any other bundle whose key is already stored changes nothing, and the receipt counts
 ///   it as `known`. If two bundles of one key differ only in their signature, the store keeps the
 ///   first. If a device signed two different seals under one index, a store MUST keep both, and
 ///   [`equivocations`](Self::equivocations) MUST report the index from then on.
+/// - If two processes that share a store put the same bundle at the same time, both receipts MAY
+///   count it as `stored`. If the two bundles differ in their signature, the store keeps any of them.
 /// - A batch that is not acknowledged MAY be stored nevertheless. Sending it again is always
 ///   correct.
 /// - A read MUST return the bytes that were put, or an error. If they are damaged, it MUST return
@@ -95,7 +100,10 @@ pub trait EpochStore: Send + Sync {
 
     /// Returns the urgent events after a place that `select` selects by device and epoch, in the
     /// order in which they were stored, as far as the limits permit. If the store does not have the
-    /// place, it starts with its first event.
+    /// place, it starts with its first event. A reader that continues from its last place MUST get
+    /// every event that is acknowledged afterwards. If several processes share the store, two events
+    /// MAY have the same number, and a reader MAY get an event twice if two processes stored events at
+    /// the same time or one of them was killed.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -336,7 +344,7 @@ impl PutError {
         match self {
             Self::Busy => "Busy",
             Self::Closed => "Closed",
-            Self::Unavailable { .. } => "StoreUnavailable",
+            Self::Unavailable { .. } => "Unavailable",
             Self::DiskFull { .. } => "DiskFull",
             Self::Failed { .. } => "StoreFailed",
         }
@@ -395,7 +403,7 @@ impl ReadError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Closed => "Closed",
-            Self::Unavailable { .. } => "StoreUnavailable",
+            Self::Unavailable { .. } => "Unavailable",
             Self::Damaged { .. } => "StoreDamaged",
             Self::Failed { .. } => "StoreFailed",
         }

@@ -32,6 +32,18 @@ pub struct Address {
     pub keyspace: String,
     /// With authorities the connections use TLS, without they do not.
     pub authorities: Option<Authorities>,
+    /// The password, if the environment does not have it. [`parse`](Self::parse) never sets it.
+    pub password: Option<Password>,
+}
+
+/// A password. Its `Debug` output does not contain it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
 }
 
 /// Why a URL is not an [`Address`].
@@ -124,6 +136,7 @@ impl Address {
             user: user.map(str::to_owned),
             keyspace: keyspace.to_owned(),
             authorities,
+            password: None,
         })
     }
 }

@@ -59,7 +59,8 @@ pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
         .disallow_shard_aware_port(true)
         .tcp_nodelay(true);
     if let Some(user) = &address.user {
-        builder = builder.user(user, password(user)?);
+        let given = address.password.as_ref().map(|password| password.0.clone());
+        builder = builder.user(user, given.map_or_else(|| password(user), Ok)?);
     }
     if let Some(authorities) = &address.authorities {
         let config = tls(authorities).map_err(|what| OpenError::Tls {

@@ -31,7 +31,7 @@ mod tables;
 mod urgent;
 mod writes;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, Authorities, Password};
 pub use connect::Access;
 pub use error::OpenError;
 pub use init::{Initialized, init};

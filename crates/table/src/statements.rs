@@ -41,32 +41,32 @@ statements! {
     spans_from: "SELECT span FROM spans WHERE device = ? AND span >= ? ORDER BY span ASC LIMIT ?",
     spans_to: "SELECT span FROM spans WHERE device = ? AND span <= ? ORDER BY span DESC LIMIT ?",
 
-    add_seal: "INSERT INTO seals (device, span, index, digest, kept, variant, epoch, head) \
+    add_seal: "INSERT INTO seals (device, span, seal_index, digest, kept, variant, epoch, head) \
         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-    seals_from: "SELECT index, digest, kept, variant, head FROM seals \
-        WHERE device = ? AND span = ? AND (index, digest) > (?, ?) LIMIT ?",
-    seals_at: "SELECT index, digest, kept, variant, head FROM seals \
-        WHERE device = ? AND span = ? AND index = ?",
-    keys_at: "SELECT digest, kept FROM seals WHERE device = ? AND span = ? AND index = ?",
-    newest: "SELECT index, digest, kept, variant, epoch FROM seals WHERE device = ? AND span = ? \
-        ORDER BY index DESC, digest DESC, kept ASC, variant DESC LIMIT ?",
-    last_before: "SELECT index, digest, epoch FROM seals \
-        WHERE device = ? AND span = ? AND index < ? \
-        ORDER BY index DESC, digest DESC, kept ASC, variant DESC LIMIT 1",
-    first_after: "SELECT index, digest, epoch FROM seals \
-        WHERE device = ? AND span = ? AND index > ? LIMIT 1",
-    epochs_from: "SELECT index, digest, epoch FROM seals \
-        WHERE device = ? AND span = ? AND index >= ? LIMIT ?",
+    seals_from: "SELECT seal_index, digest, kept, variant, head FROM seals \
+        WHERE device = ? AND span = ? AND (seal_index, digest) > (?, ?) LIMIT ?",
+    seals_at: "SELECT seal_index, digest, kept, variant, head FROM seals \
+        WHERE device = ? AND span = ? AND seal_index = ?",
+    keys_at: "SELECT digest, kept FROM seals WHERE device = ? AND span = ? AND seal_index = ?",
+    newest: "SELECT seal_index, digest, kept, variant, epoch FROM seals WHERE device = ? AND span = ? \
+        ORDER BY seal_index DESC, digest DESC, kept ASC, variant DESC LIMIT ?",
+    last_before: "SELECT seal_index, digest, epoch FROM seals \
+        WHERE device = ? AND span = ? AND seal_index < ? \
+        ORDER BY seal_index DESC, digest DESC, kept ASC, variant DESC LIMIT 1",
+    first_after: "SELECT seal_index, digest, epoch FROM seals \
+        WHERE device = ? AND span = ? AND seal_index > ? LIMIT 1",
+    epochs_from: "SELECT seal_index, digest, epoch FROM seals \
+        WHERE device = ? AND span = ? AND seal_index >= ? LIMIT ?",
 
     add_piece: "INSERT INTO pieces (owner, part, number, data) VALUES (?, ?, ?, ?)",
     piece: "SELECT data FROM pieces WHERE owner = ? AND part = ? AND number = ?",
 
-    add_schema: "INSERT INTO schemas (digest, schema) VALUES (?, ?)",
-    schema: "SELECT schema FROM schemas WHERE digest = ?",
+    add_schema: "INSERT INTO schemas (digest, encoding) VALUES (?, ?)",
+    schema: "SELECT encoding FROM schemas WHERE digest = ?",
 
-    add_equivocation: "INSERT INTO equivocations (shard, device, index) VALUES (?, ?, ?)",
-    equivocations_after: "SELECT device, index FROM equivocations \
-        WHERE shard = ? AND (device, index) > (?, ?) LIMIT ?",
+    add_equivocation: "INSERT INTO equivocations (shard, device, seal_index) VALUES (?, ?, ?)",
+    equivocations_after: "SELECT device, seal_index FROM equivocations \
+        WHERE shard = ? AND (device, seal_index) > (?, ?) LIMIT ?",
     add_unordered: "INSERT INTO unordered (device, one) VALUES (?, 1)",
     unordered: "SELECT device FROM unordered WHERE device = ?",
 
@@ -75,12 +75,12 @@ statements! {
         WHERE span = ? AND (epoch, digest) > (?, ?) LIMIT ?",
     manifests_of: "SELECT digest FROM manifests WHERE span = ? AND epoch = ?",
 
-    add_urgent: "INSERT INTO urgent (device, span, index, seq, digest, event) \
+    add_urgent: "INSERT INTO urgent (device, span, seal_index, seq, digest, event) \
         VALUES (?, ?, ?, ?, ?, ?)",
     urgent: "SELECT event FROM urgent \
-        WHERE device = ? AND span = ? AND index = ? AND seq = ? AND digest = ?",
-    urgent_at: "SELECT digest FROM urgent WHERE device = ? AND span = ? AND index = ? AND seq = ?",
-    add_urgent_size: "INSERT INTO urgent_sizes (device, index, seq, digest, size) \
+        WHERE device = ? AND span = ? AND seal_index = ? AND seq = ? AND digest = ?",
+    urgent_at: "SELECT digest FROM urgent WHERE device = ? AND span = ? AND seal_index = ? AND seq = ?",
+    add_urgent_size: "INSERT INTO urgent_sizes (device, seal_index, seq, digest, size) \
         VALUES (?, ?, ?, ?, ?)",
     urgent_bytes: "SELECT sum(size) FROM urgent_sizes WHERE device = ?",
     place_urgent: "INSERT INTO urgent_order (bucket, number, digest, place) VALUES (?, ?, ?, ?)",
@@ -88,8 +88,8 @@ statements! {
         WHERE bucket = ? AND (number, digest) > (?, ?) LIMIT ?",
     last_place: "SELECT number, digest FROM urgent_order WHERE bucket = ? \
         ORDER BY number DESC, digest DESC LIMIT 1",
-    confirm_urgent: "INSERT INTO urgent_placed (device, span, index, seq, digest, number) \
+    confirm_urgent: "INSERT INTO urgent_placed (device, span, seal_index, seq, digest, number) \
         VALUES (?, ?, ?, ?, ?, ?)",
     confirmed: "SELECT number FROM urgent_placed \
-        WHERE device = ? AND span = ? AND index = ? AND seq = ? AND digest = ?",
+        WHERE device = ? AND span = ? AND seal_index = ? AND seq = ? AND digest = ?",
 }

@@ -28,17 +28,17 @@ pub(crate) const MIGRATIONS: &[&[&str]] = &[&[
         device blob, span int, PRIMARY KEY ((device), span))
         WITH comment = 'the partitions of seals that may have rows'",
     "CREATE TABLE IF NOT EXISTS seals (
-        device blob, span int, index bigint, digest blob, kept bigint, variant blob, epoch blob,
-        head blob, PRIMARY KEY ((device, span), index, digest, kept, variant))
-        WITH CLUSTERING ORDER BY (index ASC, digest ASC, kept DESC, variant ASC)
+        device blob, span int, seal_index bigint, digest blob, kept bigint, variant blob, epoch blob,
+        head blob, PRIMARY KEY ((device, span), seal_index, digest, kept, variant))
+        WITH CLUSTERING ORDER BY (seal_index ASC, digest ASC, kept DESC, variant ASC)
         AND comment = 'heads of seals, with bodies up to 8 KiB; written last'",
     "CREATE TABLE IF NOT EXISTS pieces (
         owner blob, part int, number int, data blob, PRIMARY KEY ((owner, part), number))
         WITH comment = 'longer bodies and manifests, in pieces of 64 KiB'",
-    "CREATE TABLE IF NOT EXISTS schemas (digest blob PRIMARY KEY, schema blob)
+    "CREATE TABLE IF NOT EXISTS schemas (digest blob PRIMARY KEY, encoding blob)
         WITH comment = 'the schemas of readings'",
     "CREATE TABLE IF NOT EXISTS equivocations (
-        shard smallint, device blob, index bigint, PRIMARY KEY ((shard), device, index))
+        shard smallint, device blob, seal_index bigint, PRIMARY KEY ((shard), device, seal_index))
         WITH comment = 'the indices with more than one seal'",
     "CREATE TABLE IF NOT EXISTS unordered (device blob PRIMARY KEY, one tinyint)
         WITH comment = 'the devices whose epochs do not ascend with their indices'",
@@ -46,18 +46,18 @@ pub(crate) const MIGRATIONS: &[&[&str]] = &[&[
         span blob, epoch blob, digest blob, manifest blob, PRIMARY KEY ((span), epoch, digest))
         WITH comment = 'manifests of coordinators'",
     "CREATE TABLE IF NOT EXISTS urgent (
-        device blob, span int, index bigint, seq blob, digest blob, event blob,
-        PRIMARY KEY ((device, span), index, seq, digest))
+        device blob, span int, seal_index bigint, seq blob, digest blob, event blob,
+        PRIMARY KEY ((device, span), seal_index, seq, digest))
         WITH comment = 'urgent events'",
     "CREATE TABLE IF NOT EXISTS urgent_sizes (
-        device blob, index bigint, seq blob, digest blob, size bigint,
-        PRIMARY KEY ((device), index, seq, digest))
+        device blob, seal_index bigint, seq blob, digest blob, size bigint,
+        PRIMARY KEY ((device), seal_index, seq, digest))
         WITH comment = 'the lengths of urgent events, to sum up'",
     "CREATE TABLE IF NOT EXISTS urgent_order (
         bucket bigint, number bigint, digest blob, place blob, PRIMARY KEY ((bucket), number, digest))
         WITH comment = 'urgent events in the order of their arrival'",
     "CREATE TABLE IF NOT EXISTS urgent_placed (
-        device blob, span int, index bigint, seq blob, digest blob, number bigint,
-        PRIMARY KEY ((device, span), index, seq, digest, number))
+        device blob, span int, seal_index bigint, seq blob, digest blob, number bigint,
+        PRIMARY KEY ((device, span), seal_index, seq, digest, number))
         WITH comment = 'the places of urgent events that were confirmed'",
 ]];

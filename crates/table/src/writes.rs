@@ -233,13 +233,9 @@ impl Table {
         let is_complete = newest.len() < NEWEST || newest.iter().any(|row| row.0 < index);
         let (at, before, after): (Vec<Vec<u8>>, Option<Neighbour>, Option<Neighbour>);
         if is_complete {
-            let mut twins: Vec<Vec<u8>> = Vec::new();
-            (before, after) = (
-                newest.iter().find(|row| row.0 < index).map(neighbour),
-                newest.iter().rev().find(|row| row.0 > index).map(neighbour),
-            );
-            twins.extend(newest.into_iter().filter(|row| row.0 == index).map(|row| row.1));
-            at = twins;
+            before = newest.iter().find(|row| row.0 < index).map(neighbour);
+            after = newest.iter().rev().find(|row| row.0 > index).map(neighbour);
+            at = newest.into_iter().filter(|row| row.0 == index).map(|row| row.1).collect();
         } else {
             let place = || (device, span, index);
             let (twins, last, first): (Vec<(Vec<u8>, i64)>, Vec<Neighbour>, Vec<Neighbour>) =
@@ -252,21 +248,16 @@ impl Table {
             at = twins.into_iter().map(|(digest, _)| digest).collect();
             (before, after) = (last.into_iter().next(), first.into_iter().next());
         }
-        let (mut is_damaged, mut known) = (false, |neighbour: Option<Neighbour>| {
-            let epoch = neighbour.map(|(index, digest, epoch)| {
-                let digest = digest_of(&digest).ok()?;
-                let index = SealIndex(u32::try_from(index).ok()?);
-                guard::epoch(&SealKey { device: key.device, index, digest }, epoch)
-            });
-            epoch.map(|epoch| epoch.ok_or(()))
-        });
-        let mut take = |neighbour| match known(neighbour) {
-            Some(Err(())) => {
-                is_damaged = true;
-                None
-            }
-            Some(Ok(epoch)) => Some(epoch),
-            None => None,
+        let epoch_of = |(index, digest, epoch): Neighbour| {
+            let digest = digest_of(&digest).ok()?;
+            let index = SealIndex(u32::try_from(index).ok()?);
+            guard::epoch(&SealKey { device: key.device, index, digest }, epoch)
+        };
+        let mut is_damaged = false;
+        let mut take = |neighbour: Option<Neighbour>| {
+            let epoch = neighbour.map(epoch_of);
+            is_damaged |= epoch == Some(None);
+            epoch.flatten()
         };
         let (mut before, mut after) = (take(before), take(after));
         if before.is_none() && span > 0 && !is_damaged {

@@ -20,6 +20,7 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-device"],
     &["moteseal-service"],
     &["moteseal-net"],
+    &["moteseal-table"],
     &["moteseal-store"],
     &["moteseal-terminal"],
     &["moteseal-files"],

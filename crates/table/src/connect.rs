@@ -63,10 +63,8 @@ pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
         builder = builder.user(user, given.map_or_else(|| password(user), Ok)?);
     }
     if let Some(authorities) = &address.authorities {
-        let config = tls(authorities).map_err(|what| OpenError::Tls {
-            hosts: address.hosts.join(","),
-            what,
-        })?;
+        let config = tls(authorities)
+            .map_err(|what| OpenError::Tls { hosts: address.hosts.join(","), what })?;
         builder = builder.tls_context(Some(config));
     }
     builder.build().await.map_err(|error| unconnected(address, &chain(&error)))
@@ -162,7 +160,8 @@ pub(crate) async fn open(
         .map_err(|error| check.failed(&chain(&error)))?;
     check.version().await?;
     check.nodes_sync().await?;
-    let statements = Statements::prepare(&session).await.map_err(|error| check.unprepared(&error))?;
+    let statements =
+        Statements::prepare(&session).await.map_err(|error| check.unprepared(&error))?;
     check.replicas_and_permissions(&statements, access).await?;
     Ok((session, statements))
 }
@@ -239,16 +238,18 @@ impl Check<'_> {
     }
 
     pub(crate) fn rejected(&self, error: &ExecutionError, action: &'static str) -> OpenError {
-        attempt(error).map_or_else(
-            || self.failed(&chain(error)),
-            |attempt| self.attempted(attempt, action),
-        )
+        attempt(error)
+            .map_or_else(|| self.failed(&chain(error)), |attempt| self.attempted(attempt, action))
     }
 
     fn attempted(&self, error: &RequestAttemptError, action: &'static str) -> OpenError {
         match error {
             RequestAttemptError::DbError(DbError::Unauthorized, what) => OpenError::Forbidden {
-                user: self.address.user.as_ref().map_or("a client without a user".into(), user_named),
+                user: self
+                    .address
+                    .user
+                    .as_ref()
+                    .map_or("a client without a user".into(), user_named),
                 action,
                 what: what.replace('\n', " "),
             },
@@ -273,9 +274,7 @@ impl Check<'_> {
         let wanted = tables::VERSION;
         match version(self.session, self.address).await? {
             None => Err(self.no_tables()),
-            Some(found) if found < wanted => {
-                Err(OpenError::Older { keyspace, url, found, wanted })
-            }
+            Some(found) if found < wanted => Err(OpenError::Older { keyspace, url, found, wanted }),
             Some(found) if found > wanted => Err(OpenError::Newer { keyspace, found, wanted }),
             Some(_) => Ok(()),
         }
@@ -294,10 +293,11 @@ impl Check<'_> {
             select.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(
                 target, None,
             )));
-            let result =
-                self.session.query_unpaged(select, &[]).await.map_err(|error| {
-                    self.rejected(&error, "read the settings of the nodes")
-                })?;
+            let result = self
+                .session
+                .query_unpaged(select, &[])
+                .await
+                .map_err(|error| self.rejected(&error, "read the settings of the nodes"))?;
             let rows = result.into_rows_result().map_err(|e| self.failed(&e.to_string()))?;
             let rows = rows
                 .rows::<(String, Option<String>)>()

@@ -12,7 +12,9 @@ pub enum OpenError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// No node could be reached.
-    #[error("Cassandra cannot be reached at {hosts} ({what}); check that it runs and that the URL names its port for clients")]
+    #[error(
+        "Cassandra cannot be reached at {hosts} ({what}); check that it runs and that the URL names its port for clients"
+    )]
     Unreachable {
         /// The hosts in the URL.
         hosts: String,
@@ -20,7 +22,9 @@ pub enum OpenError {
         what: String,
     },
     /// The certificates could not be read, or the node's certificate was rejected.
-    #[error("the connection to {hosts} is not secure ({what}); name the authorities that signed the nodes' certificates with ?ca=FILE")]
+    #[error(
+        "the connection to {hosts} is not secure ({what}); name the authorities that signed the nodes' certificates with ?ca=FILE"
+    )]
     Tls {
         /// The hosts in the URL.
         hosts: String,
@@ -28,7 +32,9 @@ pub enum OpenError {
         what: String,
     },
     /// Cassandra rejected the user or its password.
-    #[error("Cassandra at {hosts} rejected {user}; name a user in the URL (cassandra://user@host), and set {PASSWORD} or {PASSWORD_FILE}")]
+    #[error(
+        "Cassandra at {hosts} rejected {user}; name a user in the URL (cassandra://user@host), and set {PASSWORD} or {PASSWORD_FILE}"
+    )]
     Rejected {
         /// The hosts in the URL.
         hosts: String,
@@ -36,7 +42,9 @@ pub enum OpenError {
         user: String,
     },
     /// The file with the password could not be read.
-    #[error("the password of {user} cannot be read ({what}); set {PASSWORD}, or let {PASSWORD_FILE} name a file that this user may read")]
+    #[error(
+        "the password of {user} cannot be read ({what}); set {PASSWORD}, or let {PASSWORD_FILE} name a file that this user may read"
+    )]
     Password {
         /// The user.
         user: String,
@@ -52,7 +60,9 @@ pub enum OpenError {
         url: String,
     },
     /// The keyspace has no tables of this program, or not all of them.
-    #[error("the keyspace {keyspace} has no tables of Moteseal; create them with `moteseal store init --store {url}`")]
+    #[error(
+        "the keyspace {keyspace} has no tables of Moteseal; create them with `moteseal store init --store {url}`"
+    )]
     NoTables {
         /// The keyspace.
         keyspace: String,
@@ -60,7 +70,9 @@ pub enum OpenError {
         url: String,
     },
     /// The tables have an older version.
-    #[error("the tables in {keyspace} have version {found}, and this program needs {wanted}; migrate them with `moteseal store init --store {url}`")]
+    #[error(
+        "the tables in {keyspace} have version {found}, and this program needs {wanted}; migrate them with `moteseal store init --store {url}`"
+    )]
     Older {
         /// The keyspace.
         keyspace: String,
@@ -72,7 +84,9 @@ pub enum OpenError {
         wanted: i32,
     },
     /// The tables have a newer version.
-    #[error("the tables in {keyspace} have version {found}, and this program knows versions up to {wanted}; install the newer program")]
+    #[error(
+        "the tables in {keyspace} have version {found}, and this program knows versions up to {wanted}; install the newer program"
+    )]
     Newer {
         /// The keyspace.
         keyspace: String,
@@ -82,7 +96,9 @@ pub enum OpenError {
         wanted: i32,
     },
     /// The user lacks a permission.
-    #[error("{user} may not {action} ({what}); grant it (docs/scale.md lists the permissions of each role)")]
+    #[error(
+        "{user} may not {action} ({what}); grant it (docs/scale.md lists the permissions of each role)"
+    )]
     Forbidden {
         /// The user.
         user: String,
@@ -92,7 +108,9 @@ pub enum OpenError {
         what: String,
     },
     /// Too few replicas of the keyspace are alive.
-    #[error("{alive} of the {required} replicas that keyspace {keyspace} needs are alive; start the missing nodes, or create the keyspace with fewer replicas")]
+    #[error(
+        "{alive} of the {required} replicas that keyspace {keyspace} needs are alive; start the missing nodes, or create the keyspace with fewer replicas"
+    )]
     Replicas {
         /// The keyspace.
         keyspace: String,
@@ -102,7 +120,9 @@ pub enum OpenError {
         alive: i32,
     },
     /// A node acknowledges writes before they are on its disk.
-    #[error("node {node} acknowledges before data is on disk (commitlog_sync: {found}); set `commitlog_sync: batch`, or `group` with a window of at most 5 ms, in its cassandra.yaml and restart it")]
+    #[error(
+        "node {node} acknowledges before data is on disk (commitlog_sync: {found}); set `commitlog_sync: batch`, or `group` with a window of at most 5 ms, in its cassandra.yaml and restart it"
+    )]
     Commitlog {
         /// The node.
         node: String,

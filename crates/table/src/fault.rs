@@ -57,9 +57,9 @@ impl From<ExecutionError> for Fault {
         let passes = match &error {
             ExecutionError::LastAttemptError(error) => passes(error),
             ExecutionError::BadQuery(_) | ExecutionError::UseKeyspaceError(_) => false,
-            ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt, .. }) => {
-                passes(first_attempt)
-            }
+            ExecutionError::PrepareError(PrepareError::AllAttemptsFailed {
+                first_attempt, ..
+            }) => passes(first_attempt),
             _ => true,
         };
         if passes { Self::Unavailable(error.to_string()) } else { Self::Failed(error.to_string()) }

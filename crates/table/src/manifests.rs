@@ -92,8 +92,7 @@ impl Table {
         let mut from = Some(guard::epoch_span(first));
         let mut found = Vec::new();
         while let Some(span) = from {
-            let spans =
-                self.listed(tables::MANIFESTS, &span.to_be_bytes(), PAGE, deadline).await?;
+            let spans = self.listed(tables::MANIFESTS, &span.to_be_bytes(), PAGE, deadline).await?;
             from = None;
             for span in spans {
                 loop {
@@ -114,7 +113,9 @@ impl Table {
                         if until.is_some_and(|until| epoch >= until) {
                             return Ok(found);
                         }
-                        found.push(self.manifest(ManifestKey { epoch, digest }, row, deadline).await?);
+                        found.push(
+                            self.manifest(ManifestKey { epoch, digest }, row, deadline).await?,
+                        );
                     }
                     if is_last {
                         break;

@@ -58,11 +58,8 @@ impl Queue {
             if left.is_zero() {
                 return;
             }
-            batches = self
-                .emptied
-                .wait_timeout(batches, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            batches =
+                self.emptied.wait_timeout(batches, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

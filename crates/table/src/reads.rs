@@ -83,8 +83,7 @@ impl Table {
             let mut after = (i64::from(from.0), Vec::new());
             while found.len() < limit {
                 let wanted = (limit - found.len()).min(PAGE);
-                let values =
-                    (&device.0[..], span, after.0, &after.1[..], limit_of(wanted));
+                let values = (&device.0[..], span, after.0, &after.1[..], limit_of(wanted));
                 let rows: Vec<Row> =
                     self.rows(&self.statements.seals_from, values, deadline).await?;
                 let is_last = rows.len() < wanted;
@@ -202,12 +201,7 @@ impl Table {
     }
 
     /// Returns the shards of a listing from one on.
-    async fn shards(
-        &self,
-        kind: i16,
-        from: u8,
-        deadline: Instant,
-    ) -> Result<Vec<u8>, Fault> {
+    async fn shards(&self, kind: i16, from: u8, deadline: Instant) -> Result<Vec<u8>, Fault> {
         let items = self.listed(kind, &[from], 256, deadline).await?;
         Ok(items.into_iter().filter_map(|item| item.first().copied()).collect())
     }
@@ -261,13 +255,11 @@ impl Table {
         let mut at_once = 1;
         while to >= 0 {
             let values = (&device.0[..], to, at_once);
-            let spans: Vec<(i32,)> =
-                self.rows(&self.statements.spans_to, values, deadline).await?;
+            let spans: Vec<(i32,)> = self.rows(&self.statements.spans_to, values, deadline).await?;
             let Some((last,)) = spans.last().copied() else { break };
             for (span,) in spans {
                 let values = (&device.0[..], span, 1);
-                let rows: Vec<Row> =
-                    self.rows(&self.statements.newest, values, deadline).await?;
+                let rows: Vec<Row> = self.rows(&self.statements.newest, values, deadline).await?;
                 if let Some((index, digest, _, _, epoch)) = rows.into_iter().next() {
                     let (index, digest) = (index_of(index)?, digest_of(&digest)?);
                     let key = SealKey { device, index, digest };

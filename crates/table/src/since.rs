@@ -147,8 +147,7 @@ impl Table {
         let rows: Vec<(i64, Vec<u8>, Vec<u8>)> =
             self.rows(&self.statements.epochs_from, values, deadline).await?;
         let epoch = |(index, digest, epoch): (i64, Vec<u8>, Vec<u8>)| {
-            let key =
-                SealKey { device, index: index_of(index)?, digest: digest_of(&digest)? };
+            let key = SealKey { device, index: index_of(index)?, digest: digest_of(&digest)? };
             let epoch = guard::epoch(&key, epoch)
                 .ok_or_else(|| Fault::seal(key, "its epoch is damaged"))?;
             Ok((key.index, epoch))

@@ -137,10 +137,7 @@ impl TableStore {
         Ok(Self { table: Arc::new(table), queue, runtime: Some(runtime), options })
     }
 
-    fn read<T, F>(
-        &self,
-        read: impl FnOnce(Arc<Table>, Instant) -> F,
-    ) -> Result<T, ReadError>
+    fn read<T, F>(&self, read: impl FnOnce(Arc<Table>, Instant) -> F) -> Result<T, ReadError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
@@ -244,9 +241,7 @@ impl Table {
 impl EpochStore for TableStore {
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
         let bytes = batch.iter().map(Bundle::stored_bytes).sum();
-        self.start(bytes, reply, |table, deadline| async move {
-            table.put(batch, deadline).await
-        })
+        self.start(bytes, reply, |table, deadline| async move { table.put(batch, deadline).await })
     }
 
     fn submit_manifests(
@@ -323,9 +318,9 @@ impl EpochStore for TableStore {
         from: SealIndex,
         limit: usize,
     ) -> Result<Vec<StoredSeal>, ReadError> {
-        self.read(move |table, deadline| async move {
-            table.seals(device, from, limit, deadline).await
-        })
+        self.read(
+            move |table, deadline| async move { table.seals(device, from, limit, deadline).await },
+        )
     }
 
     fn seals_since(
@@ -352,9 +347,10 @@ impl EpochStore for TableStore {
         if let Some(body) = seal.inline_body() {
             let start = usize::try_from(range.start).unwrap_or(usize::MAX);
             let end = usize::try_from(range.end).unwrap_or(usize::MAX);
-            return body.get(start..end).map(<[u8]>::to_vec).ok_or_else(|| {
-                Fault::seal(seal.key(), "its events are truncated").into()
-            });
+            return body
+                .get(start..end)
+                .map(<[u8]>::to_vec)
+                .ok_or_else(|| Fault::seal(seal.key(), "its events are truncated").into());
         }
         let (key, kept, length) = (seal.key(), seal.kept(), seal.body_length());
         self.read(move |table, deadline| async move {

@@ -51,9 +51,7 @@ impl Table {
         for event in events {
             let key = event.key();
             let before = self.digests_at(&key, deadline).await?;
-            if before.contains(&key.digest)
-                && !self.confirmed(&key, deadline).await?.is_empty()
-            {
+            if before.contains(&key.digest) && !self.confirmed(&key, deadline).await?.is_empty() {
                 receipt.known += 1;
                 continue;
             }
@@ -145,8 +143,7 @@ impl Table {
 
     async fn digests_at(&self, key: &UrgentKey, deadline: Instant) -> Result<Vec<Digest>, Fault> {
         let seq = key.seq.0.to_be_bytes();
-        let values =
-            (&key.device.0[..], guard::span(key.index), i64::from(key.index.0), &seq[..]);
+        let values = (&key.device.0[..], guard::span(key.index), i64::from(key.index.0), &seq[..]);
         let rows: Vec<(Vec<u8>,)> = self.rows(&self.statements.urgent_at, values, deadline).await?;
         rows.iter().map(|(digest,)| digest_of(digest)).collect()
     }
@@ -174,9 +171,8 @@ impl Table {
             let values: (i64, i64, &[u8], i32) = values;
             let rows: Vec<Place> =
                 self.rows(&self.statements.places_after, values, deadline).await?;
-            let is_there = rows
-                .iter()
-                .any(|row| row.0 == stored(after.number) && row.1 == after.digest.0);
+            let is_there =
+                rows.iter().any(|row| row.0 == stored(after.number) && row.1 == after.digest.0);
             if is_there {
                 from = (stored(after.number), after.digest.0.to_vec());
             }

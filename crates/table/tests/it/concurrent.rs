@@ -11,8 +11,8 @@ use moteseal_store::conformance::{Made, Mote, assert_reads_back};
 use moteseal_store::{EpochStore, UrgentLimits};
 use moteseal_table::Address;
 
-use crate::node::{open, shared};
 use crate::equal::random;
+use crate::node::{open, shared};
 
 #[test]
 fn stores_that_put_overlapping_bundles_agree() {
@@ -41,7 +41,11 @@ fn stores_that_put_overlapping_bundles_agree() {
                     batch.push(pruned.bundle.clone());
                     stored += store.put(batch).unwrap().stored;
                 }
-                stored + store.put(made.iter().map(|made| made.bundle.clone()).collect()).unwrap().stored
+                stored
+                    + store
+                        .put(made.iter().map(|made| made.bundle.clone()).collect())
+                        .unwrap()
+                        .stored
             })
         });
         putting.collect::<Vec<_>>().into_iter().map(|writer| writer.join().unwrap()).collect()

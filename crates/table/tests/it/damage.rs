@@ -80,13 +80,18 @@ fn a_changed_or_deleted_row_is_damaged_and_never_wrong() {
     moteseal_store::conformance::assert_reads_back(&store, &short);
 
     // A schema, a manifest and an urgent event.
-    cql(format!("UPDATE schemas SET encoding = 0x00 WHERE digest = {}", hex(&short.statement.schema.0)));
+    cql(format!(
+        "UPDATE schemas SET encoding = 0x00 WHERE digest = {}",
+        hex(&short.statement.schema.0)
+    ));
     is_damaged(store.schema(&short.statement.schema));
     store.put_manifests(vec![manifest(7, 1, &[&long])]).unwrap();
     let key = store.manifests(EpochNumber(0), None, None, 1).unwrap()[0].key();
     cql(format!(
         "UPDATE manifests SET manifest = 0x0000 WHERE span = 0x{:016x} AND epoch = 0x{:016x} AND digest = {}",
-        0, 7, hex(&key.digest.0)
+        0,
+        7,
+        hex(&key.digest.0)
     ));
     is_damaged(store.manifests(EpochNumber(0), None, None, 1));
     let event = mote.urgent(0, 1, 0, 5);
@@ -100,6 +105,8 @@ fn a_changed_or_deleted_row_is_damaged_and_never_wrong() {
     ));
     is_damaged(store.urgent(None, all, &|_, _| true));
     assert!(store.urgent(None, all, &|_, _| false).unwrap().events.is_empty());
-    cql(format!("UPDATE urgent_order SET place = 0x00 WHERE bucket = 0 AND number = 1 AND digest = {digest}"));
+    cql(format!(
+        "UPDATE urgent_order SET place = 0x00 WHERE bucket = 0 AND number = 1 AND digest = {digest}"
+    ));
     is_damaged(store.urgent(None, all, &|_, _| false));
 }

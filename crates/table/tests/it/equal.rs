@@ -60,7 +60,9 @@ fn agree(table: &dyn EpochStore, redb: &dyn EpochStore, devices: &BTreeSet<Devic
     let place = equivocations.first().map(|first| (first.device, first.index));
     assert_eq!(table.equivocations(place, 1), redb.equivocations(place, 1));
     for &device in devices {
-        for index in [0, 1, 3, 4, 5, 6, 255, 256, 257, 258, 512, 513, 800, 1100].into_iter().step_by(step) {
+        for index in
+            [0, 1, 3, 4, 5, 6, 255, 256, 257, 258, 512, 513, 800, 1100].into_iter().step_by(step)
+        {
             let index = SealIndex(index);
             assert_eq!(
                 shown(&table.seals(device, index, 4).unwrap()),
@@ -141,8 +143,9 @@ fn manifests_and_urgent_events_agree_with_the_embedded_store() {
         .into_iter()
         .collect();
     // A manifest in several pieces, and a second one of an epoch.
-    let motes: Vec<Made> =
-        (0..2_500).map(|i| Mote::new(&format!("m{i}"), false).seal_some(Scheme::Star, 9, 0)).collect();
+    let motes: Vec<Made> = (0..2_500)
+        .map(|i| Mote::new(&format!("m{i}"), false).seal_some(Scheme::Star, 9, 0))
+        .collect();
     manifests.push(manifest(64, 2, &motes.iter().collect::<Vec<_>>()));
     assert!(manifests.last().unwrap().bytes().len() > 64 << 10);
     let events: Vec<_> = (0..30).map(|i| mote.urgent(i % 7, 5, u64::from(i), i)).collect();
@@ -163,9 +166,8 @@ fn manifests_and_urgent_events_agree_with_the_embedded_store() {
     let limits = UrgentLimits { read: 7, events: 5, bytes: 1 << 20 };
     let mut after = None;
     loop {
-        let read = |store: &dyn EpochStore| {
-            store.urgent(after, limits, &|_, epoch| epoch.0 == 5).unwrap()
-        };
+        let read =
+            |store: &dyn EpochStore| store.urgent(after, limits, &|_, epoch| epoch.0 == 5).unwrap();
         let page = read(&table);
         assert_eq!(page, read(&redb));
         after = page.last.or(after);

@@ -61,7 +61,11 @@ fn everything_acknowledged_survives_pauses_and_kills_of_the_node() {
     // A killed node makes a put fail with an error that says to repeat it.
     let hasty = TableStore::open(
         &address,
-        Options { put_time: Duration::from_millis(500), read_time: Duration::from_millis(500), ..Options::default() },
+        Options {
+            put_time: Duration::from_millis(500),
+            read_time: Duration::from_millis(500),
+            ..Options::default()
+        },
     );
     let hasty = hasty.unwrap();
     cassandra.kill();

@@ -42,8 +42,7 @@ impl Cassandra {
 
     /// Runs a statement as the superuser.
     pub fn cql(&self, address: &Address, statement: &str) {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let session = scylla::client::session_builder::SessionBuilder::new()
                 .known_node(&address.hosts[0])

@@ -33,7 +33,12 @@ fn every_mistake_is_named_at_the_start() {
     drop(open(&address));
 
     let missing = cassandra.address("missing");
-    fails(&missing, ReadWrite, "TableNoKeyspace", &["no keyspace missing", "moteseal store init --store cassandra://"]);
+    fails(
+        &missing,
+        ReadWrite,
+        "TableNoKeyspace",
+        &["no keyspace missing", "moteseal store init --store cassandra://"],
+    );
 
     let empty = cassandra.address("empty");
     cassandra.cql(&address, "CREATE KEYSPACE empty WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}");
@@ -67,7 +72,12 @@ fn every_mistake_is_named_at_the_start() {
 
     let mut wrong = address.clone();
     wrong.password = Some(Password("not the password".to_owned()));
-    fails(&wrong, ReadWrite, "TableRejected", &["rejected the user cassandra", "MOTESEAL_CASSANDRA_PASSWORD"]);
+    fails(
+        &wrong,
+        ReadWrite,
+        "TableRejected",
+        &["rejected the user cassandra", "MOTESEAL_CASSANDRA_PASSWORD"],
+    );
     let mut nobody = address.clone();
     nobody.user = None;
     fails(&nobody, ReadWrite, "TableRejected", &["without a user", "cassandra://user@host"]);
@@ -89,7 +99,12 @@ fn a_role_needs_only_its_permissions() {
     let serve = cassandra.address_of(&reader, "pw", keyspace);
     let grant = |what: &str| cassandra.cql(&address, &format!("GRANT {what} TO {reader}"));
     cassandra.cql(&address, &format!("CREATE ROLE {reader} WITH PASSWORD = 'pw' AND LOGIN = true"));
-    fails(&serve, Read, "TableForbidden", &[&format!("the user {reader} may not read its tables"), "docs/scale.md"]);
+    fails(
+        &serve,
+        Read,
+        "TableForbidden",
+        &[&format!("the user {reader} may not read its tables"), "docs/scale.md"],
+    );
     grant(&format!("SELECT ON KEYSPACE {keyspace}"));
     fails(&serve, Read, "TableForbidden", &["read the settings of the nodes"]);
     grant("SELECT ON system_views.settings");

@@ -14,8 +14,7 @@ fn the_table_passes_the_suite() {
     let keyspaces: Mutex<HashMap<String, Address>> = Mutex::default();
     conformance::run(&|name| {
         let mut keyspaces = keyspaces.lock().unwrap();
-        let address =
-            keyspaces.entry(name.to_owned()).or_insert_with(|| cassandra.keyspace());
+        let address = keyspaces.entry(name.to_owned()).or_insert_with(|| cassandra.keyspace());
         Arc::new(open(address))
     });
 }

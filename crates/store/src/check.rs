@@ -472,8 +472,6 @@ impl<'c> Check<'c> {
         }
     }
 
-}
-
     /// Verifies a manifest again with the coordinator's key.
     fn manifest(&mut self, key: &ManifestKey, bytes: &[u8]) {
         self.report.manifests += 1;

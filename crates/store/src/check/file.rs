@@ -234,6 +234,8 @@ impl Check<'_> {
             });
         }
     }
+}
+
 /// Returns whether a piece belongs to an earlier version of a pruned tree that has since received
 /// more levels. Such a piece is kept because a client may still be reading it.
 fn superseded(

@@ -24,8 +24,6 @@ pub use store::check_store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::path::Path;
-use std::sync::PoisonError;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -36,17 +34,11 @@ use moteseal_seal::engine::Engine;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::{SealError, star};
 use moteseal_verify::{SchemaEntry, manifest};
-use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::bundle::SealKey;
-use crate::embedded::{
-    self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED, frozen_journal, guarded,
-    open_frozen, read_body, resolve,
-};
-use crate::embedded::{OpenError, Options};
+use crate::embedded;
 use crate::epochs::ReadError;
 use crate::manifest::ManifestKey;
-use crate::pages::Damaged;
 use crate::stored::StoredSeal;
 use crate::tiles;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use moteseal_table::{Address, Password, init};
 
 /// The node, and the folder with its data.
-pub struct Cassandra {
+pub(crate) struct Cassandra {
     folder: tempfile::TempDir,
     port: u16,
     internal: u16,
@@ -36,7 +36,7 @@ impl Running {
     }
 }
 
-pub fn free_ports() -> [u16; 2] {
+pub(crate) fn free_ports() -> [u16; 2] {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
@@ -47,7 +47,7 @@ fn root() -> PathBuf {
 
 impl Cassandra {
     /// Starts a new node. `user` is the superuser, if the settings enable authentication.
-    pub fn new(settings: &'static [&'static str], user: Option<&'static str>) -> Self {
+    pub(crate) fn new(settings: &'static [&'static str], user: Option<&'static str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let [port, internal] = free_ports();
         let running = Mutex::new(None);
@@ -57,7 +57,7 @@ impl Cassandra {
     }
 
     /// Starts the node with these settings, and waits until clients can connect.
-    pub fn start(&self, settings: &[&str]) {
+    pub(crate) fn start(&self, settings: &[&str]) {
         // Without a line of input, the test process has ended, and nobody needs the folder any more.
         let script = "tools/engines.sh run cassandra \"$@\" >&2 & echo $!; \
                       if read -r _; then kill -9 $!; else kill -9 $!; wait; rm -rf \"$1\"; fi";
@@ -97,14 +97,14 @@ impl Cassandra {
     }
 
     /// Kills the node, as a loss of its machine would.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let Some(running) = self.running.lock().unwrap().take() else { return };
         self.signal_pid(running.pid, "KILL");
         running.end();
     }
 
     /// Stops the node, which writes its tables to disk first.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         let Some(running) = self.running.lock().unwrap().take() else { return };
         self.signal_pid(running.pid, "TERM");
         while Path::new(&format!("/proc/{}", running.pid)).exists() {
@@ -114,12 +114,12 @@ impl Cassandra {
     }
 
     /// Returns the folder with the node's data.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// Sends a signal to the node.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.running.lock().unwrap().as_ref().unwrap().pid;
         self.signal_pid(pid, name);
     }
@@ -130,13 +130,13 @@ impl Cassandra {
     }
 
     /// Returns the processor time that the node has used, in seconds.
-    pub fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         let pid = self.running.lock().unwrap().as_ref().unwrap().pid;
         processor_seconds(&pid.to_string())
     }
 
     /// Returns the address of a keyspace for the superuser.
-    pub fn address(&self, keyspace: &str) -> Address {
+    pub(crate) fn address(&self, keyspace: &str) -> Address {
         match self.user {
             Some(user) => self.address_of(user, user, keyspace),
             None => {
@@ -146,7 +146,7 @@ impl Cassandra {
         }
     }
 
-    pub fn address_of(&self, user: &str, password: &str, keyspace: &str) -> Address {
+    pub(crate) fn address_of(&self, user: &str, password: &str, keyspace: &str) -> Address {
         let port = self.port;
         let mut address =
             Address::parse(&format!("cassandra://{user}@127.0.0.1:{port}/{keyspace}")).unwrap();
@@ -156,7 +156,7 @@ impl Cassandra {
 }
 
 /// Returns the processor time of a process, in seconds: `/proc/PID/stat`, fields 14 and 15.
-pub fn processor_seconds(pid: &str) -> f64 {
+pub(crate) fn processor_seconds(pid: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let ticks: Vec<u32> =

@@ -84,7 +84,7 @@ fn agree(table: &dyn EpochStore, redb: &dyn EpochStore, devices: &BTreeSet<Devic
 }
 
 /// A generator of Marsaglia's xorshift family; the tests need no better one.
-pub fn random(seed: &mut u64) -> u64 {
+pub(crate) fn random(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;
     *seed ^= *seed << 17;

@@ -20,18 +20,18 @@ fn node() -> &'static RwLock<Cassandra> {
 }
 
 /// Returns the node, for a test that neither stops nor pauses it.
-pub fn shared() -> RwLockReadGuard<'static, Cassandra> {
+pub(crate) fn shared() -> RwLockReadGuard<'static, Cassandra> {
     node().read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the node, for a test that stops or pauses it. No other test runs at the same time.
-pub fn alone() -> RwLockWriteGuard<'static, Cassandra> {
+pub(crate) fn alone() -> RwLockWriteGuard<'static, Cassandra> {
     node().write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cassandra {
     /// Creates a new keyspace.
-    pub fn keyspace(&self) -> Address {
+    pub(crate) fn keyspace(&self) -> Address {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let address = self.address(&format!("test_{number}"));
@@ -41,7 +41,7 @@ impl Cassandra {
     }
 
     /// Runs a statement as the superuser.
-    pub fn cql(&self, address: &Address, statement: &str) {
+    pub(crate) fn cql(&self, address: &Address, statement: &str) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let session = scylla::client::session_builder::SessionBuilder::new()
@@ -56,6 +56,6 @@ impl Cassandra {
     }
 }
 
-pub fn open(address: &Address) -> TableStore {
+pub(crate) fn open(address: &Address) -> TableStore {
     TableStore::open(address, Options::default()).unwrap()
 }

@@ -27,7 +27,7 @@ fn is(error: &OpenError, name: &str, texts: &[&str]) {
 
 #[test]
 fn every_mistake_is_named_at_the_start() {
-    use Access::{Read, ReadWrite};
+    use Access::ReadWrite;
     let cassandra = shared();
     let address = cassandra.keyspace();
     drop(open(&address));

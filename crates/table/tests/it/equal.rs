@@ -101,7 +101,7 @@ fn any_order_of_batches_agrees_with_the_embedded_store() {
         let folder = tempfile::tempdir().unwrap();
         let redb = RedbStore::open(&folder.path().join("epochs"), Options::default()).unwrap();
         let mut table = open(&address);
-        let mut state = seed * 0x9e37_79b9_7f4a_7c15;
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for round in 0..14 {
             let size = random(&mut state) % 6;
             let batch: Vec<usize> =

@@ -15,6 +15,6 @@ load() { [ -f "tools/engines/$1.sh" ] && . "tools/engines/$1.sh" || die "there i
 engines=$PWD/.venv/engines
 case "${1:-} $#" in
 "install "[2-9]) shift; for name; do load "$name"; "install_$name"; done ;;
-"run "[4-9]) shift; load "$1"; "run_$@" ;;
+"run "[4-9] | "run "[1-9][0-9]) shift; load "$1"; "run_$@" ;;
 *) usage ;;
 esac

@@ -6,7 +6,8 @@
 #   build   the same as rust, and the C compiler and linker that the dependencies need
 #   peers   the same as build, and the libraries that the measured peers need
 #   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, tshark, curl, Mosquitto, Prometheus,
-#           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages and Californium, nats-server, cargo-deny
+#           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, Californium, nats-server and
+#           Cassandra, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
 set -euo pipefail
@@ -153,7 +154,7 @@ test)
     need cmake cmake
     python
     californium
-    tools/engines.sh install nats
+    tools/engines.sh install nats cassandra
     deny
     ;;
 *) die "usage: tools/setup.sh rust | build | peers | test" ;;

@@ -99,13 +99,13 @@ impl ProblemType {
 
     /// Returns the type of an error that stops a response or prevents it from starting. The status
     /// is 409 for an equivocation, 413 if the query exceeds a limit, 500 if the store failed, 503 if the store
-    /// is closed, and 422 otherwise.
+    /// is closed or unavailable, and 422 otherwise.
     #[must_use]
     pub fn of_response(name: &'static str) -> Self {
         let status = match name {
             "Equivocation" => 409,
             "QueryTooLarge" => 413,
-            "Closed" => 503,
+            "Closed" | "Unavailable" => 503,
             "StoreFailed" | "StoreDamaged" | "UnknownRoster" => 500,
             _ => 422,
         };

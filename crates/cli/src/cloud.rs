@@ -14,6 +14,7 @@ use moteseal_api::NamedError as _;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_service::{TlsFiles, stop_signal};
 use moteseal_store::{EpochStore, OpenError, Options, RedbStore, resolve};
+use moteseal_table::Access;
 use moteseal_verify::Roster;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -23,6 +24,7 @@ use crate::progress::bar;
 use crate::roster_watch::RosterWatch;
 use crate::store::quietly;
 use crate::succession::{Succession, record_roster};
+use crate::table;
 use crate::terminal::is_json;
 
 #[derive(Debug, Subcommand)]
@@ -49,8 +51,9 @@ pub(crate) enum Log {
 
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// The store's file; it is created if it does not exist. An intake may have none
-    #[arg(long, value_name = "FILE", required_unless_present = "servers")]
+    /// The store's file, which is created if it does not exist, or the URL of a keyspace of Cassandra
+    /// (cassandra://[user@]host:port/keyspace), which `moteseal store init` creates. An intake may have none
+    #[arg(long, value_name = "FILE|URL", required_unless_present = "servers")]
     store: Option<PathBuf>,
     /// What this process does, separated by commas; needs --stream [default: all]
     #[arg(long = "role", value_enum, value_delimiter = ',', value_name = "ROLE")]
@@ -213,25 +216,18 @@ impl<'r> Opened<'r> {
         roster_file: &Path,
         operator: &Path,
     ) -> Result<Self, Failure> {
-        if path.is_dir() {
-            return Err(Failure::usage(format_args!(
-                "--store {} is a directory; name a file in it",
-                path.display()
-            )));
-        }
-        if let Some(folder) =
-            path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
-        {
-            let store = path.display();
-            return Err(Failure::usage(format_args!(
-                "--store {store}: there is no folder {}; make it first",
-                folder.display()
-            )));
-        }
-        let existed = path.exists();
-        let file = resolve(path).map_err(|error| store_failure(&error))?;
-        let mut record = file.into_os_string();
-        record.push("-roster");
+        let address = table::address(path)?;
+        // The roster is recorded next to the store's file. The processes that share a keyspace each record
+        // the roster next to their own one.
+        let (recorded, suffix) = if address.is_some() {
+            (roster_file.to_owned(), "-served")
+        } else {
+            check_folder(path)?;
+            (resolve(path).map_err(|error| store_failure(&error))?, "-roster")
+        };
+        let existed = address.is_some() || path.exists();
+        let mut record = recorded.into_os_string();
+        record.push(suffix);
         let record = PathBuf::from(record);
         // If the store was removed, its recorded roster does not apply to the new store.
         let succession = if existed {
@@ -239,7 +235,10 @@ impl<'r> Opened<'r> {
         } else {
             Succession::start(record.clone(), roster)
         };
-        let store = open(path)?;
+        let store: Arc<dyn EpochStore> = match &address {
+            Some(address) => Arc::new(table::open(address, Access::ReadWrite)?),
+            None => open(path)?,
+        };
         Ok(Self { store, path: path.to_owned(), existed, record, succession })
     }
 
@@ -250,6 +249,25 @@ impl<'r> Opened<'r> {
             let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// Checks that a path can be that of a store's file.
+fn check_folder(store: &Path) -> Result<(), Failure> {
+    if store.is_dir() {
+        return Err(Failure::usage(format_args!(
+            "--store {} is a directory; name a file in it",
+            store.display()
+        )));
+    }
+    let folder = store.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(Failure::usage(format_args!(
+            "--store {}: there is no folder {}; make it first",
+            store.display(),
+            folder.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Opens the store. Shows a progress bar if the store has to recover first.

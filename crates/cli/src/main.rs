@@ -43,6 +43,7 @@ mod store;
 mod stream;
 mod succession;
 mod sum;
+mod table;
 mod time;
 mod verify;
 

@@ -1,10 +1,12 @@
-//! `moteseal store`: checks a cloud's store, and discards a journal that cannot be restored.
+//! `moteseal store`: checks a cloud's store, creates the tables of one in Cassandra, and discards a
+//! journal that cannot be restored.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use moteseal_store::check::{Finding, check};
+use moteseal_store::check::{Finding, check, check_store};
 use moteseal_store::{DiscardedJournal, discard_journal};
+use moteseal_table::Access;
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
@@ -13,6 +15,7 @@ use crate::device_name::with_name;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, bytes, count, thousands};
+use crate::table;
 use crate::terminal::{Stdout, is_json};
 
 #[derive(Debug, Subcommand)]
@@ -20,9 +23,16 @@ pub(crate) enum Command {
     /// Read a whole store, verify every seal again, and report all damage.
     #[command(after_help = "Example:\n  \
                             moteseal store check epochs.redb --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                            The file is not modified. Stop the cloud first. Exit codes: 0 no damage, 5 something is damaged.\n\
+                            The file is not modified. Stop the cloud first; a keyspace of Cassandra (cassandra://..) can be in use.\n\
+                            Exit codes: 0 no damage, 5 something is damaged.\n\
                             Devices can push damaged seals again into a new store.")]
     Check(Check),
+    /// Create a keyspace of Cassandra and its tables, or migrate them to this version.
+    #[command(after_help = "Example:\n  \
+                            moteseal store init --store cassandra://admin@10.0.0.1:9042/moteseal\n\n\
+                            MOTESEAL_CASSANDRA_PASSWORD has the password, or MOTESEAL_CASSANDRA_PASSWORD_FILE names its file.\n\
+                            It can be repeated. docs/scale.md describes the settings that Cassandra needs.")]
+    Init(Init),
     /// Let a store start without its journal, if the journal is lost or damaged.
     #[command(after_help = "Example:\n  \
                             moteseal store discard-journal epochs.redb\n\n\
@@ -38,8 +48,18 @@ pub(crate) struct DiscardJournal {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct Init {
+    /// The URL of the keyspace: cassandra://[user@]host:port[,host:port]/keyspace[?ca=FILE]
+    #[arg(long, value_name = "URL")]
+    store: PathBuf,
+    /// The number of replicas in the data centre, if the keyspace is created
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=9))]
+    replicas: u32,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Check {
-    /// The store's file
+    /// The store's file, or the URL of a keyspace of Cassandra
     store: PathBuf,
     /// The group's roster
     #[arg(long)]
@@ -52,6 +72,7 @@ pub(crate) struct Check {
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(arguments) => run_check(&arguments),
+        Command::Init(arguments) => run_init(&arguments),
         Command::DiscardJournal(arguments) => run_discard_journal(&arguments),
     }
 }
@@ -98,18 +119,54 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+fn run_init(arguments: &Init) -> Result<(), Failure> {
+    let Some(address) = table::address(&arguments.store)? else {
+        let store = arguments.store.display();
+        return Err(Failure::usage(format_args!(
+            "--store {store} is not a URL (cassandra://..); a store's file is created by `moteseal cloud run`"
+        )));
+    };
+    let done = moteseal_table::init(&address, arguments.replicas)
+        .map_err(|error| table::failure(&error))?;
+    let mut out = Stdout::lock();
+    if is_json() {
+        return out.line(json!({
+            "store": address.to_string(),
+            "created": done.created,
+            "before": done.before,
+            "version": done.version,
+        }));
+    }
+    let version = done.version;
+    match done.before {
+        None if done.created => out.line(format_args!("{address} was created (version {version})")),
+        None => out.line(format_args!("{address}: the tables were created (version {version})")),
+        Some(before) if before < version => {
+            out.line(format_args!("{address} was migrated from version {before} to {version}"))
+        }
+        Some(_) => out.line(format_args!("{address} has version {version}; nothing was changed")),
+    }
+}
+
 fn run_check(arguments: &Check) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
-    check_is_file(&arguments.store)?;
     let progress = bar(0, "checking");
-    let report = quietly(|| {
-        check(&arguments.store, &roster, &mut |now| {
-            progress.set_length(now.file_bytes);
-            progress.set_position(now.bytes);
-        })
-    });
+    let report = if let Some(address) = table::address(&arguments.store)? {
+        let store = table::open(&address, Access::Read)?;
+        check_store(&store, &roster, &mut |now| progress.set_position(now.bytes))
+            .map_err(|error| table::unreadable(&arguments.store, &error))
+    } else {
+        check_is_file(&arguments.store)?;
+        let report = quietly(|| {
+            check(&arguments.store, &roster, &mut |now| {
+                progress.set_length(now.file_bytes);
+                progress.set_position(now.bytes);
+            })
+        });
+        report.map_err(|error| store_failure(&error))
+    };
     progress.finish_and_clear();
-    let report = report.map_err(|error| store_failure(&error))?;
+    let report = report?;
 
     let mut out = Stdout::lock();
     if is_json() {

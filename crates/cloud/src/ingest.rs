@@ -111,6 +111,10 @@ mod tests {
         for (error, status) in [
             (PutError::Busy, 503),
             (PutError::Closed, 503),
+            (
+                PutError::Unavailable { store: "a table".to_owned(), what: "a timeout".to_owned() },
+                503,
+            ),
             (PutError::DiskFull { store: "epochs".to_owned() }, 507),
             (PutError::Failed { store: "epochs".to_owned(), what: "an error".to_owned() }, 500),
         ] {

@@ -1,5 +1,6 @@
 //! `moteseal store check`: reads everything that a client could read from a store, verifies every
-//! seal again, and reports all damage.
+//! seal again, and reports all damage. [`check`] is for the file of the embedded store,
+//! [`check_store`] for any store.
 //!
 //! It never writes to the file: repairs by redb stay in memory. It checks:
 //!
@@ -13,13 +14,16 @@
 //! If rows cannot be read, the check continues with the next readable row. The finding then states
 //! the device and the indices between the last readable row and the next readable row.
 
+mod file;
 mod rows;
+mod store;
 mod urgent;
+
+pub use file::check;
+pub use store::check_store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::path::Path;
-use std::sync::PoisonError;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -30,17 +34,11 @@ use moteseal_seal::engine::Engine;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::{SealError, star};
 use moteseal_verify::{SchemaEntry, manifest};
-use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::bundle::SealKey;
-use crate::embedded::{
-    self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED, frozen_journal, guarded,
-    open_frozen, read_body, resolve,
-};
-use crate::embedded::{OpenError, Options};
+use crate::embedded;
 use crate::epochs::ReadError;
 use crate::manifest::ManifestKey;
-use crate::pages::Damaged;
 use crate::stored::StoredSeal;
 use crate::tiles;
 
@@ -154,103 +152,14 @@ fn is_outdated(directory: &dyn Directory, named: &Digest, epoch: EpochNumber) ->
         .any(|version| directory.roster_digest(version).as_ref() == Some(named))
 }
 
-/// Checks the store at `path` with the public keys in `directory`. Calls `progress` after every
-/// seal.
-///
-/// No other process may have the store open.
-///
-/// # Errors
-/// [`OpenError`] if the store cannot be checked because the file does not exist, is not a store, or
-/// is in use. If the file is too damaged to be opened, that is a finding and not an error.
-pub fn check(
-    path: &Path,
-    directory: &dyn Directory,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, OpenError> {
-    let path = &resolve(path)?;
-    let damaged = Damaged::default();
-    let mut report = Report::default();
-    let mut database =
-        match open_frozen(path, &Options { create: false, ..Options::default() }, &damaged) {
-            Ok(database) => database,
-            Err(OpenError::Damaged(_, what)) => {
-                report.damage.push(Finding::file(format!("the file cannot be opened: {what}")));
-                return Ok(report);
-            }
-            Err(error) => return Err(error),
-        };
-    match frozen_journal(path, &database) {
-        Ok(0) => {}
-        Ok(torn) => report.damage.push(Finding {
-            name: "JournalTorn",
-            device: None,
-            indices: None,
-            what: format!(
-                "the tail of the store's journal may have lost {torn} bytes: a crash interrupted \
-                 its last write, or acknowledged uploads are damaged; push the devices' data again"
-            ),
-        }),
-        Err(error @ (OpenError::Locked(_) | OpenError::Io(..))) => return Err(error),
-        Err(error) => report.damage.push(Finding {
-            name: error.name(),
-            device: None,
-            indices: None,
-            what: error.to_string(),
-        }),
-    }
-    let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let mut check = Check {
-        database: &database,
-        directory,
-        engine: Host::detect(),
-        schemas: HashMap::new(),
-        long: HashMap::new(),
-        chain: Chain::default(),
-        doubled: BTreeSet::new(),
-        unordered: BTreeSet::new(),
-        report,
-        progress,
-        file_bytes,
-    };
-    rows::check_seals(&mut check);
-    check.end_device();
-    check.pieces();
-    check.manifests();
-    check.urgent();
-    check.tables();
-    report = check.report;
-    // redb's own checksums also cover the pages that reading all seals does not visit, for example
-    // the lists of free pages.
-    let whole = guarded(|| match database.check_integrity() {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(embedded::damaged("redb's lists of pages do not match the pages")),
-        Err(error) => Err(embedded::damaged(&error.to_string())),
-    });
-    let _ = guarded(|| {
-        drop(database);
-        Ok(())
-    });
-    if let Err(error) = whole {
-        let pages = damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        let pages: Vec<String> = pages.iter().map(u64::to_string).collect();
-        let what = match error {
-            ReadError::Damaged { what, .. } => what,
-            other => other.to_string(),
-        };
-        let which = if pages.is_empty() {
-            String::new()
-        } else {
-            format!("; pages that fail their checksum: {}", pages.join(", "))
-        };
-        report
-            .damage
-            .push(Finding::file(format!("the file as a whole does not verify: {what}{which}")));
-    }
-    Ok(report)
+/// Where a check reads bodies and schemas.
+trait Source {
+    fn body(&self, seal: &StoredSeal) -> Result<Vec<u8>, ReadError>;
+    fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError>;
 }
 
 struct Check<'c> {
-    database: &'c Database,
+    source: &'c dyn Source,
     directory: &'c dyn Directory,
     engine: Host,
     /// The schemas that were looked up; `None` for a schema that is damaged or missing.
@@ -278,7 +187,29 @@ struct Chain {
     newest: Option<(SealIndex, EpochNumber)>,
 }
 
-impl Check<'_> {
+impl<'c> Check<'c> {
+    fn new(
+        source: &'c dyn Source,
+        directory: &'c dyn Directory,
+        progress: &'c mut dyn FnMut(Progress),
+        report: Report,
+        file_bytes: u64,
+    ) -> Self {
+        Self {
+            source,
+            directory,
+            engine: Host::detect(),
+            schemas: HashMap::new(),
+            long: HashMap::new(),
+            chain: Chain::default(),
+            doubled: BTreeSet::new(),
+            unordered: BTreeSet::new(),
+            report,
+            progress,
+            file_bytes,
+        }
+    }
+
     fn found(&mut self, finding: Finding) {
         self.report.damage.push(finding);
     }
@@ -289,16 +220,23 @@ impl Check<'_> {
         self.report.seals += 1;
         self.report.bytes += row.len() as u64;
         match StoredSeal::decode(&address, row) {
-            Some(seal) => {
-                self.chain(&seal);
-                self.verify(&seal);
-            }
+            Some(seal) => self.seal(&seal),
             None => self.found(Finding::seal(
                 "HeadMismatch",
                 &address,
                 "the head does not belong to this key",
             )),
         }
+        self.show();
+    }
+
+    /// Checks a seal: its place in the chain, its signature and its events.
+    fn seal(&mut self, seal: &StoredSeal) {
+        self.chain(seal);
+        self.verify(seal);
+    }
+
+    fn show(&mut self) {
         let Report { seals, bytes, .. } = self.report;
         (self.progress)(Progress { seals, bytes, file_bytes: self.file_bytes });
     }
@@ -391,7 +329,7 @@ impl Check<'_> {
         if seal.inline_body().is_none() && seal.body_length() > 0 {
             self.long.insert(key, (embedded::first_piece(seal.tree_from()), seal.body_length()));
         }
-        match self.body(seal) {
+        match self.source.body(seal) {
             Ok(body) => {
                 self.report.bytes +=
                     if seal.inline_body().is_some() { 0 } else { body.len() as u64 };
@@ -406,15 +344,6 @@ impl Check<'_> {
                 self.found(Finding::seal("EventsUnreadable", &key, what));
             }
         }
-    }
-
-    fn body(&self, seal: &StoredSeal) -> Result<Vec<u8>, ReadError> {
-        if let Some(body) = seal.inline_body() {
-            return Ok(body.to_vec());
-        }
-        guarded(|| {
-            read_body(&self.database.begin_read()?.open_table(PIECES)?, seal, 0..seal.body_length())
-        })
     }
 
     fn events(&mut self, seal: &StoredSeal, body: &[u8]) {
@@ -511,11 +440,9 @@ impl Check<'_> {
     fn schema(&mut self, seal: &StoredSeal) {
         let (digest, key) = (seal.seal().statement().schema, seal.key());
         if !self.schemas.contains_key(&digest) {
-            let read = guarded(|| {
-                let schemas = self.database.begin_read()?.open_table(SCHEMAS)?;
-                Ok(schemas.get(digest.0)?.map(|value| value.value().to_vec()))
-            });
-            let entry = read
+            let entry = self
+                .source
+                .schema(&digest)
                 .ok()
                 .flatten()
                 .and_then(|bytes| SchemaEntry::decode(&bytes).ok())
@@ -537,145 +464,22 @@ impl Check<'_> {
         }
     }
 
-    /// Reports pieces to which no head refers. Pieces with a head were already read with that head.
-    fn pieces(&mut self) {
-        let read = guarded(|| {
-            let transaction = self.database.begin_read()?;
-            let (mut last, mut found) = (None, Vec::new());
-            let seals = transaction.open_table(SEALS)?;
-            for entry in transaction.open_table(PIECES)?.iter()? {
-                let (bytes, value) = entry?;
-                let (bytes, length) = (bytes.value(), value.value().len() as u64);
-                let Some((key, number)) = bytes.split_first_chunk() else { continue };
-                let (key, number) = (
-                    SealKey::from_bytes(key),
-                    u32::from_be_bytes(number.try_into().unwrap_or_default()),
-                );
-                // The pieces of a body must not extend past its end.
-                let fits = |(first, body): &(u32, u64)| {
-                    let start = number
-                        .checked_sub(*first)
-                        .map(|number| u64::from(number) * embedded::PIECE as u64);
-                    start.is_some_and(|start| start < *body && length <= body - start)
-                };
-                let expected =
-                    self.long.get(&key).is_some_and(fits) || superseded(&seals, &key, number)?;
-                if !expected && last != Some(key) {
-                    last = Some(key);
-                    found.push(Finding::seal(
-                        "PieceWithoutHead",
-                        &key,
-                        "the store holds events that belong to no seal",
-                    ));
-                }
-            }
-            Ok(found)
-        });
-        // If pieces cannot be read, their seals are already among the findings.
-        self.report.damage.extend(read.unwrap_or_default());
-    }
-
-    /// Verifies all manifests again with the coordinator's key.
-    fn manifests(&mut self) {
-        let mut last = None;
-        let mut found = Vec::new();
-        let (mut count, mut outdated) = (0, 0);
-        let read = guarded(|| {
-            let transaction = self.database.begin_read()?;
-            for entry in transaction.open_table(MANIFESTS)?.iter()? {
-                let (key, value) = entry?;
-                let key = ManifestKey::from_bytes(&key.value());
-                count += 1;
-                last = Some(key.epoch);
-                let named = Manifest::claimed_roster(value.value());
-                if named.is_some_and(|named| is_outdated(self.directory, &named, key.epoch)) {
-                    outdated += 1;
-                    continue;
-                }
-                match manifest::open(value.value(), self.directory) {
-                    Ok(manifest)
-                        if manifest.epoch() == key.epoch && manifest.digest() == key.digest => {}
-                    Ok(_) => found.push(Finding::manifest(
-                        "ManifestMismatch",
-                        &key,
-                        "does not belong to this key",
-                    )),
-                    Err(error) => {
-                        found.push(Finding::manifest(error.name(), &key, "does not verify"));
-                    }
-                }
-            }
-            Ok(())
-        });
-        self.report.manifests = count;
-        self.report.outdated += outdated;
-        self.report.damage.append(&mut found);
-        if read.is_err() {
-            let from =
-                last.map_or_else(String::new, |epoch| format!(" after one of epoch {epoch}"));
-            let what = format!("the manifests{from} cannot be read");
-            self.found(Finding { name: "ManifestsUnreadable", device: None, indices: None, what });
+    /// Verifies a manifest again with the coordinator's key.
+    fn manifest(&mut self, key: &ManifestKey, bytes: &[u8]) {
+        self.report.manifests += 1;
+        let named = Manifest::claimed_roster(bytes);
+        if named.is_some_and(|named| is_outdated(self.directory, &named, key.epoch)) {
+            self.report.outdated += 1;
+            return;
+        }
+        match manifest::open(bytes, self.directory) {
+            Ok(manifest) if manifest.epoch() == key.epoch && manifest.digest() == key.digest => {}
+            Ok(_) => self.found(Finding::manifest(
+                "ManifestMismatch",
+                key,
+                "does not belong to this key",
+            )),
+            Err(error) => self.found(Finding::manifest(error.name(), key, "does not verify")),
         }
     }
-
-    /// Compares the tables of equivocations and unordered devices with the seals that were read.
-    fn tables(&mut self) {
-        let read = guarded(|| {
-            let transaction = self.database.begin_read()?;
-            let (doubled, unordered) =
-                (transaction.open_table(EQUIVOCATIONS)?, transaction.open_table(UNORDERED)?);
-            let doubled = doubled
-                .iter()?
-                .map(|entry| Ok(entry?.0.value()))
-                .collect::<Result<BTreeSet<_>, ReadError>>()?;
-            let unordered = unordered
-                .iter()?
-                .map(|entry| Ok(entry?.0.value()))
-                .collect::<Result<BTreeSet<_>, ReadError>>()?;
-            Ok((doubled, unordered))
-        });
-        let Ok((doubled, unordered)) = read else {
-            return self.found(Finding::file(
-                "the lists of equivocations and of devices with seals out of order cannot be read",
-            ));
-        };
-        for key in doubled.symmetric_difference(&self.doubled).copied().collect::<Vec<_>>() {
-            let (device, index) = embedded::index_of(&key);
-            let what = if doubled.contains(&key) {
-                "is listed as signed twice, but is not"
-            } else {
-                "was signed twice, but is not listed"
-            };
-            self.found(Finding::seal(
-                "IndexMismatch",
-                &SealKey { device, index, digest: Digest::NULL },
-                what,
-            ));
-        }
-        for device in unordered.symmetric_difference(&self.unordered).copied().collect::<Vec<_>>() {
-            let what = if unordered.contains(&device) {
-                "is listed as a device with seals out of order, but its seals are in order"
-            } else {
-                "has seals out of order, but is not in the list of such devices"
-            };
-            self.found(Finding {
-                name: "IndexMismatch",
-                device: Some(DeviceId(device)),
-                indices: None,
-                what: what.to_owned(),
-            });
-        }
-    }
-}
-
-/// Returns whether a piece belongs to an earlier version of a pruned tree that has since received
-/// more levels. Such a piece is kept because a client may still be reading it.
-fn superseded(
-    seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
-    key: &SealKey,
-    number: u32,
-) -> Result<bool, ReadError> {
-    let Some(from) = (number / embedded::PIECES_OF_A_BODY).checked_sub(1) else { return Ok(false) };
-    let head = seals.get(key.to_bytes())?.and_then(|row| StoredSeal::decode(key, row.value()));
-    Ok(head.and_then(|seal| seal.tree_from()).is_some_and(|kept| u32::from(kept.0) <= from))
 }

@@ -26,13 +26,18 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 ///
 /// - A batch that is acknowledged with a [`Receipt`] MUST survive any end of the process and a
 ///   power loss. It MUST be visible to every read that starts afterwards.
-/// - A batch is atomic: a read MUST NOT show only a part of it, even after a restart.
+/// - A bundle is atomic: a read MUST NOT show only a part of it, even after a restart. A batch is
+///   atomic too, except in a store that several processes share at the same time. There a read MAY
+///   show some bundles of a batch that is being stored or that was not acknowledged. It MUST show
+///   all of them once the batch is acknowledged.
 /// - A store MUST NOT remove or overwrite data. There is one exception: a bundle that has more
 ///   levels of a seal replaces the stored bundle with the same key, and the receipt counts it as
 ///   `stored`. Any other bundle whose key is already stored changes nothing, and the receipt counts
 ///   it as `known`. If two bundles of one key differ only in their signature, the store keeps the
 ///   first. If a device signed two different seals under one index, a store MUST keep both, and
 ///   [`equivocations`](Self::equivocations) MUST report the index from then on.
+/// - If two processes that share a store put the same bundle at the same time, both receipts MAY
+///   count it as `stored`. If the two bundles differ in their signature, the store keeps any of them.
 /// - A batch that is not acknowledged MAY be stored nevertheless. Sending it again is always
 ///   correct.
 /// - A read MUST return the bytes that were put, or an error. If they are damaged, it MUST return
@@ -95,7 +100,10 @@ pub trait EpochStore: Send + Sync {
 
     /// Returns the urgent events after a place that `select` selects by device and epoch, in the
     /// order in which they were stored, as far as the limits permit. If the store does not have the
-    /// place, it starts with its first event.
+    /// place, it starts with its first event. A reader that continues from its last place MUST get
+    /// every event that is acknowledged afterwards. If several processes share the store, two events
+    /// MAY have the same number, and a reader MAY get an event twice if two processes stored events at
+    /// the same time or one of them was killed.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -307,17 +315,18 @@ pub enum PutError {
     /// The store's queue is full. Wait a moment, then send the batch again.
     #[error("the store's queue is full; wait a moment, then send the same data again")]
     Busy,
-    /// The store, or a queue before it, does not accept data at the moment.
-    #[error("{store}: {what}; send the same data again later")]
-    Unavailable {
-        /// The name of the store or queue.
-        store: String,
-        /// What is the reason.
-        what: String,
-    },
     /// The store is closing.
     #[error("the store is closing; send the same data again when it is open")]
     Closed,
+    /// A store on other machines, or a queue before it, does not answer or does not accept data at the
+    /// moment. Whether the batch was stored is unknown.
+    #[error("{store} is unavailable ({what}); send the same data again later")]
+    Unavailable {
+        /// The address of the store, or the name of the queue.
+        store: String,
+        /// What failed.
+        what: String,
+    },
     /// The disk is full.
     #[error(
         "no space left for {store}; free some space, then send the same data again (stored data is not \
@@ -343,8 +352,8 @@ impl PutError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Busy => "Busy",
-            Self::Unavailable { .. } => "Unavailable",
             Self::Closed => "Closed",
+            Self::Unavailable { .. } => "Unavailable",
             Self::DiskFull { .. } => "DiskFull",
             Self::Failed { .. } => "StoreFailed",
         }
@@ -368,6 +377,12 @@ pub enum ReadError {
     /// The store is closing, or its file could not be opened again after a failed write.
     #[error("the store is closed")]
     Closed,
+    /// A store on other machines does not answer, or too few of its replicas do.
+    #[error("the store is unavailable ({what}); try again when it answers")]
+    Unavailable {
+        /// What failed.
+        what: String,
+    },
     /// Stored data is damaged.
     #[error(
         "{}{what}; stop the service and run `moteseal store check`",
@@ -397,17 +412,18 @@ impl ReadError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Closed => "Closed",
+            Self::Unavailable { .. } => "Unavailable",
             Self::Damaged { .. } => "StoreDamaged",
             Self::Failed { .. } => "StoreFailed",
         }
     }
 
-    /// Returns [`ErrorKind::Unreachable`] if the store is closed, otherwise
+    /// Returns [`ErrorKind::Unreachable`] if the store is closed or unavailable, otherwise
     /// [`ErrorKind::Internal`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Closed => ErrorKind::Unreachable,
+            Self::Closed | Self::Unavailable { .. } => ErrorKind::Unreachable,
             Self::Damaged { .. } | Self::Failed { .. } => ErrorKind::Internal,
         }
     }

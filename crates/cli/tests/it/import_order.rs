@@ -21,6 +21,7 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-service"],
     &["moteseal-net"],
     &["moteseal-stream"],
+    &["moteseal-table"],
     &["moteseal-store"],
     &["moteseal-terminal"],
     &["moteseal-files"],

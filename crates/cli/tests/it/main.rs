@@ -18,6 +18,8 @@ mod broadcasting;
 mod broker;
 mod budget_uniformity;
 mod budgeted;
+#[path = "../../../table/tests/it/cassandra.rs"]
+mod cassandra;
 mod chain;
 mod chance;
 mod cheating_coordinator;
@@ -86,6 +88,7 @@ mod sum_processes;
 mod sum_queriers;
 mod sum_sources;
 mod sum_whole_path;
+mod table_store;
 mod tap;
 mod testbed;
 mod tree_faults;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use moteseal_core::record::{DeviceId, SealIndex};
-use redb::ReadableDatabase;
+use redb::{Database, ReadableDatabase};
 
 use super::{Check, Finding};
 use crate::bundle::SealKey;
@@ -32,7 +32,7 @@ fn parts(place: u128) -> (DeviceId, SealIndex) {
 }
 
 /// Passes every readable row to the check, and reports the gaps where rows cannot be read.
-pub(super) fn check_seals(check: &mut Check<'_>) {
+pub(super) fn check_seals(check: &mut Check<'_>, database: &Database) {
     let mut from = Bound::Unbounded;
     loop {
         // The last row that was read before the iteration failed.
@@ -40,7 +40,6 @@ pub(super) fn check_seals(check: &mut Check<'_>) {
             Bound::Excluded(key) => Some(key),
             _ => None,
         };
-        let database = check.database;
         let ended = guarded(|| {
             let transaction = database.begin_read()?;
             let table = transaction.open_table(SEALS)?;
@@ -54,7 +53,7 @@ pub(super) fn check_seals(check: &mut Check<'_>) {
         if ended.is_ok() {
             return;
         }
-        let next = resume(check, last.as_ref());
+        let next = resume(database, last.as_ref());
         report_the_gap(check, last.as_ref(), next.as_ref());
         match next {
             Some(next) => from = Bound::Included(next),
@@ -65,12 +64,12 @@ pub(super) fn check_seals(check: &mut Check<'_>) {
 
 /// Returns the first readable row after `last`. After each failed read, the search doubles the
 /// distance that it skips.
-fn resume(check: &Check<'_>, last: Option<&Key>) -> Option<Key> {
+fn resume(database: &Database, last: Option<&Key>) -> Option<Key> {
     let after = last.map_or(0, |last| place(last) + 1);
     let mut step = 0;
     while after + step < PLACES {
         let found = guarded(|| {
-            let transaction = check.database.begin_read()?;
+            let transaction = database.begin_read()?;
             let table = transaction.open_table(SEALS)?;
             let entry = table.range(lowest(after + step)..)?.next();
             Ok(entry.transpose()?.map(|(key, _)| key.value()))

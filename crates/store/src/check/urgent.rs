@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::DeviceId;
+use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::{SealError, UrgentError, UrgentEvent};
-use redb::{ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::{Check, Finding};
 use crate::embedded::urgent::{URGENT, URGENT_BYTES, URGENT_ORDER, of_order_row, order_row};
@@ -14,7 +14,7 @@ use crate::embedded::{SCHEMAS, guarded};
 use crate::epochs::ReadError;
 use crate::urgent::UrgentKey;
 
-fn finding(name: &'static str, key: &UrgentKey, what: &str) -> Finding {
+pub(super) fn finding(name: &'static str, key: &UrgentKey, what: &str) -> Finding {
     Finding {
         name,
         device: Some(key.device),
@@ -25,9 +25,9 @@ fn finding(name: &'static str, key: &UrgentKey, what: &str) -> Finding {
 
 impl Check<'_> {
     /// Checks all urgent events.
-    pub(super) fn urgent(&mut self) {
+    pub(super) fn urgent(&mut self, database: &Database) {
         let (mut found, mut count) = (Vec::new(), 0);
-        let read = guarded(|| self.read_urgent(&mut found, &mut count));
+        let read = guarded(|| self.read_urgent(database, &mut found, &mut count));
         self.report.urgent = count;
         self.report.damage.append(&mut found);
         if read.is_err() {
@@ -40,8 +40,41 @@ impl Check<'_> {
         }
     }
 
-    fn read_urgent(&self, found: &mut Vec<Finding>, count: &mut u64) -> Result<(), ReadError> {
-        let transaction = self.database.begin_read()?;
+    /// Verifies an urgent event again. Returns its schema and epoch, if it belongs to its key and is
+    /// not void.
+    pub(super) fn urgent_event(
+        &self,
+        key: &UrgentKey,
+        bytes: &[u8],
+        found: &mut Vec<Finding>,
+    ) -> Option<(Digest, EpochNumber)> {
+        match UrgentEvent::open(bytes, self.directory, &mut vec![0; bytes.len() + 64]) {
+            Ok(event) => {
+                let named = UrgentKey {
+                    device: event.device,
+                    index: event.index,
+                    seq: event.seq,
+                    digest: UrgentEvent::digest(bytes).unwrap_or(Digest::NULL),
+                };
+                if named == *key {
+                    return Some((event.schema, event.epoch));
+                }
+                found.push(finding("EventMismatch", key, "does not belong to this key"));
+            }
+            // The event is void and is not served.
+            Err(UrgentError::Seal(SealError::KeyEnded)) => {}
+            Err(error) => found.push(finding(error.name(), key, "does not verify")),
+        }
+        None
+    }
+
+    fn read_urgent(
+        &self,
+        database: &Database,
+        found: &mut Vec<Finding>,
+        count: &mut u64,
+    ) -> Result<(), ReadError> {
+        let transaction = database.begin_read()?;
         let (order, schemas) =
             (transaction.open_table(URGENT_ORDER)?, transaction.open_table(SCHEMAS)?);
         let mut used: BTreeMap<DeviceId, u64> = BTreeMap::new();
@@ -54,27 +87,13 @@ impl Check<'_> {
                 continue;
             };
             *used.entry(key.device).or_default() += bytes.len() as u64;
-            match UrgentEvent::open(bytes, self.directory, &mut vec![0; bytes.len() + 64]) {
-                Ok(event) => {
-                    let named = UrgentKey {
-                        device: event.device,
-                        index: event.index,
-                        seq: event.seq,
-                        digest: UrgentEvent::digest(bytes).unwrap_or(Digest::NULL),
-                    };
-                    let row = order.get(u64::from_be_bytes(*number))?;
-                    if named != key {
-                        found.push(finding("EventMismatch", &key, "does not belong to this key"));
-                    } else if row.map(|row| row.value()) != Some(order_row(&key, event.epoch)) {
-                        found.push(finding("EventMismatch", &key, "is not in the order of events"));
-                    }
-                    if schemas.get(event.schema.0)?.is_none() {
-                        found.push(finding("SchemaUnknown", &key, "has a schema that is missing"));
-                    }
-                }
-                // The event is void and is not served.
-                Err(UrgentError::Seal(SealError::KeyEnded)) => {}
-                Err(error) => found.push(finding(error.name(), &key, "does not verify")),
+            let Some((schema, epoch)) = self.urgent_event(&key, bytes, found) else { continue };
+            let row = order.get(u64::from_be_bytes(*number))?;
+            if row.map(|row| row.value()) != Some(order_row(&key, epoch)) {
+                found.push(finding("EventMismatch", &key, "is not in the order of events"));
+            }
+            if schemas.get(schema.0)?.is_none() {
+                found.push(finding("SchemaUnknown", &key, "has a schema that is missing"));
             }
         }
         let mut listed = 0;

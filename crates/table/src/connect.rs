@@ -1,0 +1,396 @@
+//! Connecting to Cassandra, and the checks before the first request.
+//!
+//! An operator's mistake must be reported at the start and not by the first write: the keyspace, the
+//! version of its tables, the permissions, the living replicas, and that every node syncs its commit
+//! log before it acknowledges.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use scylla::client::PoolSize;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
+use scylla::statement::Consistency;
+use scylla::statement::unprepared::Statement;
+
+use crate::address::{Address, Authorities, PASSWORD, PASSWORD_FILE};
+use crate::error::OpenError;
+use crate::statements::Statements;
+use crate::tables;
+
+/// What a store needs to do with a keyspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Read and write.
+    #[default]
+    ReadWrite,
+    /// Read only. Every put fails.
+    Read,
+}
+
+/// The time within which a node must accept a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The time within which Cassandra must answer one request.
+const REQUEST: Duration = Duration::from_secs(5);
+/// The maximum window of `commitlog_sync: group`, in milliseconds.
+const WINDOW_MS: f64 = 5.0;
+
+/// Connects without a keyspace.
+pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
+    let profile = ExecutionProfile::builder()
+        .consistency(Consistency::LocalQuorum)
+        .request_timeout(Some(REQUEST))
+        .build();
+    let mut builder = SessionBuilder::new()
+        .known_nodes(&address.hosts)
+        .connection_timeout(CONNECT)
+        .default_execution_profile_handle(profile.into_handle())
+        .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN.saturating_add(1)))
+        .fetch_schema_metadata(true)
+        .fetch_full_schema_metadata(false)
+        .disallow_shard_aware_port(true)
+        .tcp_nodelay(true);
+    if let Some(user) = &address.user {
+        let given = address.password.as_ref().map(|password| password.0.clone());
+        builder = builder.user(user, given.map_or_else(|| password(user), Ok)?);
+    }
+    if let Some(authorities) = &address.authorities {
+        let config = tls(authorities)
+            .map_err(|what| OpenError::Tls { hosts: address.hosts.join(","), what })?;
+        builder = builder.tls_context(Some(config));
+    }
+    builder.build().await.map_err(|error| unconnected(address, &chain(&error)))
+}
+
+/// Returns an error and its causes in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text.replace('\n', " ")
+}
+
+fn unconnected(address: &Address, what: &str) -> OpenError {
+    let hosts = address.hosts.join(",");
+    let lower = what.to_lowercase();
+    if lower.contains("authenticat") || lower.contains("credentials") {
+        let user =
+            address.user.as_ref().map_or_else(|| "a client without a user".to_owned(), user_named);
+        return OpenError::Rejected { hosts, user };
+    }
+    if lower.contains("certificate") || lower.contains("tls") || lower.contains("corrupt message") {
+        return OpenError::Tls { hosts, what: what.to_owned() };
+    }
+    OpenError::Unreachable { hosts, what: what.to_owned() }
+}
+
+fn user_named(user: &String) -> String {
+    format!("the user {user}")
+}
+
+fn password(user: &str) -> Result<String, OpenError> {
+    if let Ok(password) = std::env::var(PASSWORD) {
+        return Ok(password);
+    }
+    let unread = |what| OpenError::Password { user: user.to_owned(), what };
+    let file = std::env::var_os(PASSWORD_FILE)
+        .ok_or_else(|| unread(format!("neither {PASSWORD} nor {PASSWORD_FILE} is set")))?;
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| unread(format!("{}: {error}", file.display())))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn tls(authorities: &Authorities) -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    match authorities {
+        Authorities::File(file) => {
+            let unread = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+            let certificates =
+                CertificateDer::pem_file_iter(file).map_err(|error| unread(&error))?;
+            for certificate in certificates {
+                roots
+                    .add(certificate.map_err(|error| unread(&error))?)
+                    .map_err(|error| unread(&error))?;
+            }
+        }
+        Authorities::System => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    if roots.is_empty() {
+        return Err("there is no certificate of an authority".to_owned());
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// Connects to a keyspace, runs all checks and prepares the statements.
+pub(crate) async fn open(
+    address: &Address,
+    access: Access,
+) -> Result<(Session, Statements), OpenError> {
+    let session = connect(address).await?;
+    let check = Check { address, session: &session };
+    if !exists(&session, address).await? {
+        let (keyspace, url) = (address.keyspace.clone(), address.to_string());
+        return Err(OpenError::NoKeyspace { keyspace, url });
+    }
+    session
+        .use_keyspace(&address.keyspace, false)
+        .await
+        .map_err(|error| check.failed(&chain(&error)))?;
+    check.version().await?;
+    check.nodes_sync().await?;
+    let statements =
+        Statements::prepare(&session).await.map_err(|error| check.unprepared(&error))?;
+    check.replicas_and_permissions(&statements, access).await?;
+    Ok((session, statements))
+}
+
+/// Returns whether the keyspace exists.
+pub(crate) async fn exists(session: &Session, address: &Address) -> Result<bool, OpenError> {
+    let select = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
+    let mut statement = Statement::new(select);
+    statement.set_consistency(Consistency::One);
+    let check = Check { address, session };
+    let result = session
+        .query_unpaged(statement, (&address.keyspace,))
+        .await
+        .map_err(|error| check.rejected(&error, "read the list of keyspaces"))?;
+    let rows = result.into_rows_result().map_err(|error| check.failed(&error.to_string()))?;
+    Ok(rows.rows_num() > 0)
+}
+
+/// Returns the version of the tables, or `None` if there are none.
+pub(crate) async fn version(
+    session: &Session,
+    address: &Address,
+) -> Result<Option<i32>, OpenError> {
+    let check = Check { address, session };
+    let select = "SELECT version FROM schema_version WHERE one = 0";
+    match session.query_unpaged(select, &[]).await {
+        Ok(result) => {
+            let rows = result.into_rows_result().map_err(|e| check.failed(&e.to_string()))?;
+            let rows = rows.rows::<(i32,)>().map_err(|e| check.failed(&e.to_string()))?;
+            Ok(rows.filter_map(Result::ok).map(|(version,)| version).max())
+        }
+        Err(error) if is_invalid(&error) => Ok(None),
+        Err(error) => Err(check.rejected(&error, "read its tables")),
+    }
+}
+
+fn attempt(error: &ExecutionError) -> Option<&RequestAttemptError> {
+    match error {
+        ExecutionError::LastAttemptError(error)
+        | ExecutionError::PrepareError(PrepareError::AllAttemptsFailed {
+            first_attempt: error,
+            ..
+        }) => Some(error),
+        _ => None,
+    }
+}
+
+/// Returns whether Cassandra does not know the table.
+fn is_invalid(error: &ExecutionError) -> bool {
+    matches!(attempt(error), Some(RequestAttemptError::DbError(DbError::Invalid, _)))
+}
+
+pub(crate) struct Check<'c> {
+    pub(crate) address: &'c Address,
+    pub(crate) session: &'c Session,
+}
+
+impl Check<'_> {
+    pub(crate) fn failed(&self, what: &str) -> OpenError {
+        OpenError::Failed { url: self.address.to_string(), what: what.replace('\n', " ") }
+    }
+
+    fn unprepared(&self, error: &PrepareError) -> OpenError {
+        match error {
+            PrepareError::AllAttemptsFailed {
+                first_attempt: RequestAttemptError::DbError(DbError::Invalid, what),
+                ..
+            } if what.contains("does not exist") => self.no_tables(),
+            PrepareError::AllAttemptsFailed { first_attempt, .. } => {
+                self.attempted(first_attempt, "read its tables")
+            }
+            error => self.failed(&chain(error)),
+        }
+    }
+
+    pub(crate) fn rejected(&self, error: &ExecutionError, action: &'static str) -> OpenError {
+        attempt(error)
+            .map_or_else(|| self.failed(&chain(error)), |attempt| self.attempted(attempt, action))
+    }
+
+    fn attempted(&self, error: &RequestAttemptError, action: &'static str) -> OpenError {
+        match error {
+            RequestAttemptError::DbError(DbError::Unauthorized, what) => OpenError::Forbidden {
+                user: self
+                    .address
+                    .user
+                    .as_ref()
+                    .map_or("a client without a user".into(), user_named),
+                action,
+                what: what.replace('\n', " "),
+            },
+            RequestAttemptError::DbError(DbError::Unavailable { required, alive, .. }, _) => {
+                OpenError::Replicas {
+                    keyspace: self.address.keyspace.clone(),
+                    required: *required,
+                    alive: *alive,
+                }
+            }
+            error => self.failed(&chain(error)),
+        }
+    }
+
+    fn no_tables(&self) -> OpenError {
+        let (keyspace, url) = (self.address.keyspace.clone(), self.address.to_string());
+        OpenError::NoTables { keyspace, url }
+    }
+
+    async fn version(&self) -> Result<(), OpenError> {
+        let (keyspace, url) = (self.address.keyspace.clone(), self.address.to_string());
+        let wanted = tables::VERSION;
+        match version(self.session, self.address).await? {
+            None => Err(self.no_tables()),
+            Some(found) if found < wanted => Err(OpenError::Older { keyspace, url, found, wanted }),
+            Some(found) if found > wanted => Err(OpenError::Newer { keyspace, found, wanted }),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Checks that every node that can be reached syncs its commit log before it acknowledges.
+    pub(crate) async fn nodes_sync(&self) -> Result<(), OpenError> {
+        let state = self.session.get_cluster_state();
+        for node in state.get_nodes_info().iter().filter(|node| node.is_connected()) {
+            let mut select = Statement::new(
+                "SELECT name, value FROM system_views.settings WHERE name IN ('commitlog_sync', \
+                 'commitlog_sync_group_window', 'commitlog_sync_period')",
+            );
+            select.set_consistency(Consistency::One);
+            let target = NodeIdentifier::Node(Arc::clone(node));
+            select.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(
+                target, None,
+            )));
+            let result = self
+                .session
+                .query_unpaged(select, &[])
+                .await
+                .map_err(|error| self.rejected(&error, "read the settings of the nodes"))?;
+            let rows = result.into_rows_result().map_err(|e| self.failed(&e.to_string()))?;
+            let rows = rows
+                .rows::<(String, Option<String>)>()
+                .map_err(|error| self.failed(&error.to_string()))?;
+            let settings: BTreeMap<String, String> = rows
+                .filter_map(Result::ok)
+                .map(|(name, value)| (name, value.unwrap_or_default()))
+                .collect();
+            let setting = |name: &str| settings.get(name).map_or("unknown", String::as_str);
+            let sync = setting("commitlog_sync");
+            let window = milliseconds(setting("commitlog_sync_group_window"));
+            let is_durable = match sync {
+                "batch" => true,
+                "group" => window.is_some_and(|window| window <= WINDOW_MS),
+                _ => false,
+            };
+            if !is_durable {
+                let found = match sync {
+                    "group" => format!("group, {}", setting("commitlog_sync_group_window")),
+                    "periodic" => format!("periodic, {}", setting("commitlog_sync_period")),
+                    other => other.to_owned(),
+                };
+                let node = format!("{}:{}", node.address.ip(), node.address.port());
+                return Err(OpenError::Commitlog { node, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads, and if needed writes, rows of many partitions, so that too few replicas of any range
+    /// of keys and missing permissions are found now.
+    async fn replicas_and_permissions(
+        &self,
+        statements: &Statements,
+        access: Access,
+    ) -> Result<(), OpenError> {
+        let read = |shard: i16| async move {
+            let started = Instant::now();
+            loop {
+                let values = (shard, &[][..], 1);
+                let values: (i16, &[u8], i32) = values;
+                match self.session.execute_unpaged(&statements.devices_after, values).await {
+                    Ok(_) => return Ok(()),
+                    // A node that has just started does not see the others at once.
+                    Err(error) if started.elapsed() < Duration::from_secs(2) => {
+                        let rejected = self.rejected(&error, "read its tables");
+                        if !matches!(rejected, OpenError::Replicas { .. }) {
+                            return Err(rejected);
+                        }
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                    Err(error) => return Err(self.rejected(&error, "read its tables")),
+                }
+            }
+        };
+        let reads: Vec<_> = (0..64).map(|n| read(n * 4)).collect();
+        stream::iter(reads).buffer_unordered(16).try_collect::<()>().await?;
+        if access == Access::ReadWrite {
+            let values: (i16, &[u8]) = (tables::PROBE, &[]);
+            self.session
+                .execute_unpaged(&statements.list, values)
+                .await
+                .map_err(|error| self.rejected(&error, "write its tables"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a duration in a setting, such as `5ms` or `10s`.
+fn milliseconds(text: &str) -> Option<f64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().ok()?;
+    let factor = match &text[digits..] {
+        "ns" => 1e-6,
+        "us" | "\u{b5}s" => 1e-3,
+        "ms" | "" => 1.0,
+        "s" => 1e3,
+        "m" => 6e4,
+        _ => return None,
+    };
+    Some(number * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_read() {
+        assert_eq!(milliseconds("5ms"), Some(5.0));
+        assert_eq!(milliseconds("1000us"), Some(1.0));
+        assert_eq!(milliseconds("10s"), Some(10_000.0));
+        assert_eq!(milliseconds("null"), None);
+        assert_eq!(milliseconds("2h"), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Why a keyspace cannot be opened or created. Each message says what is wrong and how to mend it.
+
+use moteseal_api::ErrorKind;
+
+use crate::address::{AddressError, PASSWORD, PASSWORD_FILE};
+
+/// Why a keyspace could not be opened or created.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URL is invalid.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// No node could be reached.
+    #[error(
+        "Cassandra cannot be reached at {hosts} ({what}); check that it runs and that the URL names its port for clients"
+    )]
+    Unreachable {
+        /// The hosts in the URL.
+        hosts: String,
+        /// What failed.
+        what: String,
+    },
+    /// The certificates could not be read, or the node's certificate was rejected.
+    #[error(
+        "the connection to {hosts} is not secure ({what}); name the authorities that signed the nodes' certificates with ?ca=FILE"
+    )]
+    Tls {
+        /// The hosts in the URL.
+        hosts: String,
+        /// What failed.
+        what: String,
+    },
+    /// Cassandra rejected the user or its password.
+    #[error(
+        "Cassandra at {hosts} rejected {user}; name a user in the URL (cassandra://user@host), and set {PASSWORD} or {PASSWORD_FILE}"
+    )]
+    Rejected {
+        /// The hosts in the URL.
+        hosts: String,
+        /// The user, or that none was named.
+        user: String,
+    },
+    /// The file with the password could not be read.
+    #[error(
+        "the password of {user} cannot be read ({what}); set {PASSWORD}, or let {PASSWORD_FILE} name a file that this user may read"
+    )]
+    Password {
+        /// The user.
+        user: String,
+        /// What failed.
+        what: String,
+    },
+    /// The keyspace does not exist.
+    #[error("there is no keyspace {keyspace}; create it with `moteseal store init --store {url}`")]
+    NoKeyspace {
+        /// The keyspace.
+        keyspace: String,
+        /// The URL.
+        url: String,
+    },
+    /// The keyspace has no tables of this program, or not all of them.
+    #[error(
+        "the keyspace {keyspace} has no tables of Moteseal; create them with `moteseal store init --store {url}`"
+    )]
+    NoTables {
+        /// The keyspace.
+        keyspace: String,
+        /// The URL.
+        url: String,
+    },
+    /// The tables have an older version.
+    #[error(
+        "the tables in {keyspace} have version {found}, and this program needs {wanted}; migrate them with `moteseal store init --store {url}`"
+    )]
+    Older {
+        /// The keyspace.
+        keyspace: String,
+        /// The URL.
+        url: String,
+        /// The version of the tables.
+        found: i32,
+        /// The version that this program needs.
+        wanted: i32,
+    },
+    /// The tables have a newer version.
+    #[error(
+        "the tables in {keyspace} have version {found}, and this program knows versions up to {wanted}; install the newer program"
+    )]
+    Newer {
+        /// The keyspace.
+        keyspace: String,
+        /// The version of the tables.
+        found: i32,
+        /// The highest version that this program knows.
+        wanted: i32,
+    },
+    /// The user lacks a permission.
+    #[error(
+        "{user} may not {action} ({what}); grant it (docs/scale.md lists the permissions of each role)"
+    )]
+    Forbidden {
+        /// The user.
+        user: String,
+        /// What it tried.
+        action: &'static str,
+        /// Cassandra's message.
+        what: String,
+    },
+    /// Too few replicas of the keyspace are alive.
+    #[error(
+        "{alive} of the {required} replicas that keyspace {keyspace} needs are alive; start the missing nodes, or create the keyspace with fewer replicas"
+    )]
+    Replicas {
+        /// The keyspace.
+        keyspace: String,
+        /// How many replicas a quorum needs.
+        required: i32,
+        /// How many of them are alive.
+        alive: i32,
+    },
+    /// A node acknowledges writes before they are on its disk.
+    #[error(
+        "node {node} acknowledges before data is on disk (commitlog_sync: {found}); set `commitlog_sync: batch`, or `group` with a window of at most 5 ms, in its cassandra.yaml and restart it"
+    )]
+    Commitlog {
+        /// The node.
+        node: String,
+        /// The settings that were found.
+        found: String,
+    },
+    /// Anything else.
+    #[error("{url} could not be opened ({what})")]
+    Failed {
+        /// The URL.
+        url: String,
+        /// What failed.
+        what: String,
+    },
+}
+
+impl OpenError {
+    /// Returns the error's stable name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Address(error) => error.name(),
+            Self::Unreachable { .. } => "TableUnreachable",
+            Self::Tls { .. } => "TableTls",
+            Self::Rejected { .. } => "TableRejected",
+            Self::Password { .. } => "TablePassword",
+            Self::NoKeyspace { .. } => "TableNoKeyspace",
+            Self::NoTables { .. } => "TableNotInitialized",
+            Self::Older { .. } => "TableOlder",
+            Self::Newer { .. } => "TableNewer",
+            Self::Forbidden { .. } => "TableForbidden",
+            Self::Replicas { .. } => "TableReplicas",
+            Self::Commitlog { .. } => "TableNotDurable",
+            Self::Failed { .. } => "TableFailed",
+        }
+    }
+
+    /// Returns [`ErrorKind::Unreachable`] if the same call may succeed later,
+    /// [`ErrorKind::Internal`] for unexpected errors, and otherwise [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unreachable { .. } | Self::Replicas { .. } => ErrorKind::Unreachable,
+            Self::Failed { .. } => ErrorKind::Internal,
+            _ => ErrorKind::Usage,
+        }
+    }
+}
+
+moteseal_api::named_error!(OpenError, AddressError);

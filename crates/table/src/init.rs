@@ -1,0 +1,84 @@
+//! Creates the keyspace and its tables, and migrates them.
+
+use scylla::client::session::Session;
+use tokio::runtime::Builder;
+
+use crate::address::Address;
+use crate::connect::{Check, connect, exists, version};
+use crate::error::OpenError;
+use crate::tables::{MIGRATIONS, VERSION};
+
+/// What [`init`] found and did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Initialized {
+    /// Whether it created the keyspace.
+    pub created: bool,
+    /// The version of the tables before, or `None` if there were none.
+    pub before: Option<i32>,
+    /// The version of the tables now.
+    pub version: i32,
+}
+
+/// Creates a keyspace with this number of replicas in the nodes' data centre, and its tables. If
+/// they exist, migrates the tables to the current version and does not change the replicas.
+/// Repeating it changes nothing. Run it from one process at a time.
+///
+/// # Errors
+/// [`OpenError`]
+pub fn init(address: &Address, replicas: u32) -> Result<Initialized, OpenError> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| OpenError::Failed {
+        url: address.to_string(),
+        what: format!("cannot start threads: {error}"),
+    })?;
+    let result = runtime.block_on(create(address, replicas.max(1)));
+    runtime.shutdown_background();
+    result
+}
+
+async fn create(address: &Address, replicas: u32) -> Result<Initialized, OpenError> {
+    let session = connect(address).await?;
+    let check = Check { address, session: &session };
+    check.nodes_sync().await?;
+    let run = async |statement: &str| run(&check, &session, statement).await;
+    let created = !exists(&session, address).await?;
+    if created {
+        let state = session.get_cluster_state();
+        let centre = state.get_nodes_info().iter().find_map(|node| node.datacenter.clone());
+        let centre = centre.filter(|name| !name.contains('\''));
+        let replication = centre.map_or_else(
+            || format!("{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"),
+            |centre| format!("{{'class': 'NetworkTopologyStrategy', '{centre}': {replicas}}}"),
+        );
+        let keyspace = &address.keyspace;
+        run(&format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}"))
+            .await?;
+    }
+    session
+        .use_keyspace(&address.keyspace, false)
+        .await
+        .map_err(|error| check.failed(&error.to_string()))?;
+    let before = version(&session, address).await?;
+    if before.is_some_and(|before| before > VERSION) {
+        let (keyspace, found) = (address.keyspace.clone(), before.unwrap_or_default());
+        return Err(OpenError::Newer { keyspace, found, wanted: VERSION });
+    }
+    let done = usize::try_from(before.unwrap_or(0)).unwrap_or(0);
+    for (number, statements) in (1..).zip(MIGRATIONS).skip(done) {
+        let _: i32 = number;
+        for statement in *statements {
+            run(statement).await?;
+        }
+        // The version is recorded last: a migration that was interrupted is repeated.
+        run(&format!("INSERT INTO schema_version (one, version) VALUES (0, {number})")).await?;
+    }
+    Ok(Initialized { created, before, version: VERSION })
+}
+
+async fn run(check: &Check<'_>, session: &Session, statement: &str) -> Result<(), OpenError> {
+    session
+        .query_unpaged(statement, &[])
+        .await
+        .map(drop)
+        .map_err(|error| check.rejected(&error, "create the keyspace and its tables"))
+}

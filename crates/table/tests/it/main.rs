@@ -1,0 +1,13 @@
+//! Tests of the store on a real Cassandra. One node serves all tests; each has a keyspace of its own.
+
+#![allow(clippy::unwrap_used)]
+
+mod cassandra;
+mod concurrent;
+mod cost;
+mod damage;
+mod equal;
+mod faults;
+mod node;
+mod start;
+mod suite;

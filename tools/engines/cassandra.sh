@@ -1,0 +1,80 @@
+# Apache Cassandra, from the jars that Maven distributes. Sourced by tools/engines.sh.
+
+install_cassandra() {
+    local folder=$engines/cassandra pom=tools/engines/cassandra
+    command -v java >/dev/null || die "java is missing; run tools/setup.sh test"
+    (cd "$folder" && sha256sum --status -c ../../../$pom/checksums) 2>/dev/null && return
+    command -v mvn >/dev/null || die "mvn is missing; run tools/setup.sh test"
+    printf 'engines: fetching Cassandra\n' >&2
+    rm -rf "$folder"
+    mvn --quiet --batch-mode -f $pom/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
+        -DoutputDirectory="$folder" >&2 &&
+        (cd "$folder" && sha256sum --quiet -c ../../../$pom/checksums) || die "could not fetch Cassandra"
+}
+
+# run_cassandra FOLDER PORT [KEY=VALUE...]: runs one node. KEY is a setting of cassandra.yaml, or
+#   jvm    options of the Java virtual machine, which replace those for a fast start
+#   cql    a file with a certificate and a key in PKCS 12 (password "moteseal"); clients must then use TLS
+run_cassandra() {
+    local folder=$1 port=$2 key jvm="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmx512m" tls=""
+    local options=() package
+    [ -d "$engines/cassandra" ] || die "Cassandra is not installed; run tools/engines.sh install cassandra"
+    mkdir -p "$folder"
+    folder=$(cd "$folder" && pwd)
+    declare -A settings=(
+        [cluster_name]=moteseal [partitioner]=org.apache.cassandra.dht.Murmur3Partitioner
+        [commitlog_sync]=batch [endpoint_snitch]=SimpleSnitch [num_tokens]=4
+        [listen_address]=127.0.0.1 [rpc_address]=127.0.0.1
+        [native_transport_port]=$port [storage_port]=$((port + 1))
+        [memtable_heap_space]=64MiB [memtable_offheap_space]=64MiB [commitlog_segment_size]=32MiB
+        [concurrent_reads]=8 [concurrent_writes]=8 [native_transport_max_threads]=8 [key_cache_size]=8MiB
+        [row_cache_size]=0MiB [counter_cache_size]=0MiB [networking_cache_size]=16MiB [file_cache_size]=32MiB
+        [autocompaction_on_startup_enabled]=true [auto_snapshot]=false [auto_bootstrap]=false
+    )
+    for key in "${@:3}"; do
+        case $key in
+        jvm=*) jvm=${key#*=} ;;
+        cql=*) tls=${key#*=} ;;
+        *=*) settings[${key%%=*}]=${key#*=} ;;
+        *) die "$key is not KEY=VALUE" ;;
+        esac
+    done
+    {
+        for key in "${!settings[@]}"; do printf '%s: %s\n' "$key" "${settings[$key]}"; done
+        for key in hints saved_caches cdc_raw; do printf '%s_directory: %s/%s\n' $key "$folder" $key; done
+        printf 'commitlog_directory: %s/commitlog\ndata_file_directories:\n  - %s/data\n' "$folder" "$folder"
+        printf 'seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n'
+        printf '    parameters:\n      - seeds: "127.0.0.1:%s"\n' "${settings[storage_port]}"
+        [ -z "$tls" ] || printf 'client_encryption_options:\n  enabled: true\n  optional: false\n  keystore: %s\n  keystore_password: moteseal\n  store_type: PKCS12\n' "$tls"
+    } >"$folder/cassandra.yaml"
+    cat >"$folder/logback.xml" <<XML
+<configuration>
+  <appender name="LOG" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
+    <encoder><pattern>%-5level %date{HH:mm:ss.SSS} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="LOG"/></root>
+</configuration>
+XML
+    for package in java.base/jdk.internal.misc java.base/jdk.internal.ref java.base/sun.nio.ch \
+        java.management.rmi/com.sun.jmx.remote.internal.rmi java.rmi/sun.rmi.registry java.rmi/sun.rmi.server \
+        java.sql/java.sql java.base/java.lang.ref java.base/java.lang.reflect jdk.unsupported/sun.misc; do
+        options+=(--add-exports "$package=ALL-UNNAMED")
+    done
+    for package in java.base/java.lang.module java.base/jdk.internal.loader java.base/jdk.internal.ref \
+        java.base/jdk.internal.reflect java.base/jdk.internal.math java.base/jdk.internal.module \
+        java.base/jdk.internal.util.jar jdk.management/com.sun.management.internal java.base/sun.nio.ch \
+        java.base/java.io java.base/java.nio java.base/java.util java.base/java.util.concurrent \
+        java.base/java.util.concurrent.atomic java.base/java.lang java.base/java.net java.base/java.lang.reflect; do
+        options+=(--add-opens "$package=ALL-UNNAMED")
+    done
+    # No port for management, no wait for other nodes. Clients and the node itself use only the loopback interface.
+    # shellcheck disable=SC2086
+    exec java $jvm -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError -Xss256k \
+        -Djava.io.tmpdir="$folder" -Djdk.attach.allowAttachSelf=true -Djna.tmpdir="$folder" \
+        -Dcassandra.config="file://$folder/cassandra.yaml" -Dcassandra.storagedir="$folder" \
+        -Dlogback.configurationFile="$folder/logback.xml" -Dcassandra-foreground=yes \
+        -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=0 \
+        -Dcassandra.superuser_setup_delay_ms=0 \
+        "${options[@]}" -cp "$engines/cassandra/*" org.apache.cassandra.service.CassandraDaemon
+}

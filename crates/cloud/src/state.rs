@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::access::Access;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::summary::Summaries;
 use crate::turns::Turns;
 
 /// The maximum number of log lines that one address can cause per [`LOG_INTERVAL`].
@@ -31,6 +32,8 @@ pub(crate) enum Finding {
     TwoManifests(EpochNumber),
     /// The store or the service failed.
     Failure,
+    /// Following another cloud, by the number of the cloud among those that are followed.
+    Followed(usize),
 }
 
 impl fmt::Display for Finding {
@@ -39,6 +42,7 @@ impl fmt::Display for Finding {
             Self::Equivocation(device) => write!(f, "equivocations of device {device}"),
             Self::TwoManifests(epoch) => write!(f, "different manifests of epoch {epoch}"),
             Self::Failure => f.write_str("failures"),
+            Self::Followed(number) => write!(f, "the followed cloud {}", number + 1),
         }
     }
 }
@@ -48,6 +52,10 @@ pub(crate) struct Shared {
     /// request began.
     roster: RwLock<Arc<Roster>>,
     pub(crate) store: Arc<dyn EpochStore>,
+    /// Fingerprints of what the store has.
+    pub(crate) summaries: Arc<Summaries>,
+    /// Held by the one request that brings the fingerprints up to date.
+    pub(crate) summary_turn: Arc<tokio::sync::Mutex<()>>,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
@@ -92,6 +100,8 @@ impl Shared {
         Self {
             roster: RwLock::new(Arc::new(roster)),
             store,
+            summaries: Arc::default(),
+            summary_turn: Arc::default(),
             access,
             metrics: Metrics::new(),
             metrics_page: MetricsPage::default(),

@@ -116,17 +116,17 @@ mod tests {
 
     fn read(
         set: &BTreeSet<(u64, u8)>,
-    ) -> impl FnMut(u64, Option<u64>, &mut dyn FnMut(u64, Fingerprint)) -> Result<(), ReadError>
-    {
-        |from, to, add| {
-            for (number, twin) in set.range((from, 0)..) {
-                if to.is_some_and(|to| *number >= to) {
-                    break;
-                }
-                add(*number, entry(*number, *twin));
+        from: u64,
+        to: Option<u64>,
+        add: &mut dyn FnMut(u64, Fingerprint),
+    ) -> Result<(), ReadError> {
+        for (number, twin) in set.range((from, 0)..) {
+            if to.is_some_and(|to| *number >= to) {
+                break;
             }
-            Ok(())
+            add(*number, entry(*number, *twin));
         }
+        Ok(())
     }
 
     proptest! {
@@ -145,9 +145,9 @@ mod tests {
                     let lowest = stale.entry(block_of(number)).or_insert(number);
                     *lowest = number.min(*lowest);
                 }
-                blocks.update(stale.into_iter(), read(&set)).unwrap();
+                blocks.update(stale.into_iter(), |from, to, add| read(&set, from, to, add)).unwrap();
                 let mut whole = Blocks::default();
-                whole.extend(read(&set)).unwrap();
+                whole.extend(|from, to, add| read(&set, from, to, add)).unwrap();
                 prop_assert_eq!(&blocks, &whole);
                 prop_assert_eq!(blocks.total().count, set.len() as u64);
             }
@@ -159,11 +159,11 @@ mod tests {
         let set: BTreeSet<(u64, u8)> = [(1, 0), (2, 0)].into();
         let mut blocks = Blocks::default();
         let failed = blocks.extend(|from, to, add| {
-            read(&set)(from, to, add).unwrap();
+            read(&set, from, to, add).unwrap();
             Err(ReadError::Closed)
         });
         assert_eq!((failed, &blocks), (Err(ReadError::Closed), &Blocks::default()));
-        blocks.extend(read(&set)).unwrap();
+        blocks.extend(|from, to, add| read(&set, from, to, add)).unwrap();
         assert_eq!(blocks.total().count, 2);
     }
 
@@ -171,7 +171,7 @@ mod tests {
     fn pages_start_with_the_block_of_a_number() {
         let set: BTreeSet<(u64, u8)> = [(1, 0), (1023, 0), (5000, 0)].into();
         let mut blocks = Blocks::default();
-        blocks.extend(read(&set)).unwrap();
+        blocks.extend(|from, to, add| read(&set, from, to, add)).unwrap();
         let firsts = |from| blocks.from(from).map(|(first, _)| first).collect::<Vec<_>>();
         assert_eq!((firsts(0), firsts(1023)), (vec![0, 4096], vec![0, 4096]));
         assert_eq!((firsts(1024), firsts(5120)), (vec![4096], vec![]));

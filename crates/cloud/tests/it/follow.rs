@@ -53,6 +53,11 @@ async fn summary(cloud: &Running) -> Summary {
 
 /// Waits until the clouds have the same fingerprints, and returns the summary.
 pub(crate) async fn equal(clouds: &[&Running]) -> Summary {
+    equal_within(clouds, PATIENCE).await
+}
+
+/// Like [`equal`], with another patience.
+pub(crate) async fn equal_within(clouds: &[&Running], patience: Duration) -> Summary {
     let start = Instant::now();
     loop {
         let mut all = Vec::new();
@@ -66,7 +71,7 @@ pub(crate) async fn equal(clouds: &[&Running]) -> Summary {
         if all.windows(2).all(is_same) {
             return all.remove(0).3;
         }
-        assert!(start.elapsed() < PATIENCE, "not equal: {all:?}");
+        assert!(start.elapsed() < patience, "not equal: {all:?}");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 }

@@ -23,6 +23,7 @@ pub mod paths;
 pub mod problem;
 pub mod query;
 pub mod strict_json;
+pub mod summary;
 
 pub use error::{ErrorKind, Named, NamedError};
 pub use listing::{

@@ -37,6 +37,18 @@ pub const MANIFESTS: &str = "/v1/manifests";
 /// [`CURSOR`](crate::CURSOR) of an earlier answer, and `wait` the number of seconds to wait for
 /// events that are not stored yet.
 pub const EVENTS: &str = "/v1/events";
+/// `GET`: what the cloud stores, in brief: fingerprints, and what was stored after the cursor `after`
+/// of an earlier answer. Returns a [`Summary`](crate::summary::Summary).
+pub const SUMMARY: &str = "/v1/summary";
+/// `GET`: the fingerprints of the devices after `after`. Returns a
+/// [`DevicePage`](crate::summary::DevicePage).
+pub const SUMMARY_DEVICES: &str = "/v1/summary/devices";
+/// `GET`: the fingerprints of the blocks of a device's seals from the index `from` on. Returns a
+/// [`BlockPage`](crate::summary::BlockPage).
+pub const SUMMARY_SEALS: &str = "/v1/summary/devices/{device}";
+/// `GET`: the fingerprints of the blocks of manifests from the epoch `from` on. Returns a
+/// [`BlockPage`](crate::summary::BlockPage).
+pub const SUMMARY_MANIFESTS: &str = "/v1/summary/manifests";
 /// `GET`: the OpenAPI 3.1 document of this contract.
 pub const OPENAPI: &str = "/openapi.json";
 /// `GET`: Prometheus metrics.
@@ -48,7 +60,7 @@ pub const HEALTHZ: &str = "/healthz";
 pub const READYZ: &str = "/readyz";
 
 /// Every route with each of its methods, in lower case.
-pub const ALL: [(&str, &str); 14] = [
+pub const ALL: [(&str, &str); 18] = [
     (BUNDLES, "put"),
     (DEVICES, "get"),
     (SEALS, "get"),
@@ -59,6 +71,10 @@ pub const ALL: [(&str, &str); 14] = [
     (MANIFESTS, "put"),
     (EVENTS, "get"),
     (EVENTS, "put"),
+    (SUMMARY, "get"),
+    (SUMMARY_DEVICES, "get"),
+    (SUMMARY_SEALS, "get"),
+    (SUMMARY_MANIFESTS, "get"),
     (OPENAPI, "get"),
     (METRICS, "get"),
     (HEALTHZ, "get"),
@@ -105,6 +121,31 @@ pub fn events(
     let after = after.map_or_else(String::new, |after| format!("&after={after}"));
     let wait = wait.map_or_else(String::new, |wait| format!("&wait={wait}"));
     format!("{EVENTS}?since={since}{devices}{after}{wait}")
+}
+
+/// Returns the path of the summary. `after` is the cursor of an earlier answer.
+#[must_use]
+pub fn summary(after: Option<&str>) -> String {
+    after.map_or_else(|| SUMMARY.to_owned(), |after| format!("{SUMMARY}?after={after}"))
+}
+
+/// Returns the path of the fingerprints of the devices after a device.
+#[must_use]
+pub fn summary_devices(after: Option<DeviceId>) -> String {
+    let after = after.map_or_else(String::new, |after| format!("?after={after}"));
+    format!("{SUMMARY_DEVICES}{after}")
+}
+
+/// Returns the path of the fingerprints of the blocks of a device's seals.
+#[must_use]
+pub fn summary_seals(device: DeviceId, from: u64) -> String {
+    format!("{SUMMARY_DEVICES}/{device}?from={from}")
+}
+
+/// Returns the path of the fingerprints of the blocks of manifests.
+#[must_use]
+pub fn summary_manifests(from: u64) -> String {
+    format!("{SUMMARY_MANIFESTS}?from={from}")
 }
 
 #[cfg(test)]

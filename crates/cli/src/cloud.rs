@@ -1,6 +1,7 @@
 //! `moteseal cloud`: the untrusted store as a service, and its users.
 
 mod coap;
+mod follow;
 pub(crate) mod stream;
 mod user;
 
@@ -37,10 +38,10 @@ pub(crate) enum Command {
                             A cloud need not be trusted, because its clients verify what they get. It verifies uploads so that\n\
                             only the group's devices can fill it. When it accepts connections, it prints its address on stdout.\n\
                             SIGTERM or Ctrl-C stops it cleanly. It serves /metrics, /healthz, /readyz and /openapi.json.")]
-    Run(Run),
+    Run(Box<Run>),
     /// Add, list and revoke the users of a cloud, who have passwords or client certificates.
     #[command(subcommand)]
-    User(user::Command),
+    User(Box<user::Command>),
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -94,6 +95,8 @@ pub(crate) struct Run {
     /// A table of users, which `moteseal cloud user` makes
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
+    #[command(flatten)]
+    follow: follow::Follow,
     /// Set a limit; may be repeated. docs/cloud.md lists all limits
     #[arg(long = "limit", value_name = "NAME=VALUE")]
     limits: Vec<String>,
@@ -104,7 +107,7 @@ pub(crate) struct Run {
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run(arguments) => serve(arguments),
+        Command::Run(arguments) => serve(*arguments),
         Command::User(command) => user::run(&command),
     }
 }
@@ -114,6 +117,8 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         RosterWatch::open(arguments.roster.clone(), arguments.operator.clone())?;
     log(arguments.log);
     let coap = coap::listen(&arguments, &roster_watch, &roster)?;
+    let followed = arguments.follow.clients()?;
+    let every = arguments.follow.every();
     let client_ca = arguments.tls_client_ca;
     let tls = arguments.tls_cert.zip(arguments.tls_key);
     let tls = tls.map(|(chain, key)| TlsFiles { chain, key, client_ca });
@@ -173,6 +178,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
                 None => cloud,
             };
             let cloud = cloud.with_rosters(roster_watch.rosters());
+            let cloud = cloud.with_followed(followed, every);
             let accept = |roster: &Roster| {
                 record.as_deref().map_or(Ok(()), |record| record_roster(record, roster))
             };

@@ -1,5 +1,7 @@
-//! `moteseal store`: checks a cloud's store, creates the tables of one in Cassandra, and discards a
-//! journal that cannot be restored.
+//! `moteseal store`: checks a cloud's store, creates the tables of one in Cassandra, discards a journal
+//! that cannot be restored, and exports and imports backups.
+
+mod backup;
 
 use std::path::{Path, PathBuf};
 
@@ -39,6 +41,19 @@ pub(crate) enum Command {
                             Stop the cloud first. The uploads that were acknowledged last are lost if only the journal had them:\n\
                             push the devices' data again. An existing journal is renamed, not deleted, and not checked.")]
     DiscardJournal(DiscardJournal),
+    /// Write what a running cloud stores into a folder, verified, as a backup.
+    #[command(after_help = "Examples:\n  \
+                            moteseal store export backup/ --from https://cloud.example --roster roster.cbor --operator keys/op.pub.pem\n  \
+                            moteseal store export backup/ --check --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                            A further export writes only what has changed. If it is interrupted, run it again. Exit codes:\n\
+                            0 everything is in the backup, 5 something does not verify, 6 the cloud does not respond.")]
+    Export(backup::Export),
+    /// Upload a backup to a running cloud, which verifies it.
+    #[command(after_help = "Example:\n  \
+                            moteseal store import backup/ --to https://cloud.example --token token\n\n\
+                            What the cloud has is skipped. If the command is interrupted, run it again. Exit codes: 0 the cloud\n\
+                            has everything, 3 it refused something, 6 it does not respond.")]
+    Import(backup::Import),
 }
 
 #[derive(Args, Debug)]
@@ -74,6 +89,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Check(arguments) => run_check(&arguments),
         Command::Init(arguments) => run_init(&arguments),
         Command::DiscardJournal(arguments) => run_discard_journal(&arguments),
+        Command::Export(arguments) => backup::run_export(&arguments),
+        Command::Import(arguments) => backup::run_import(&arguments),
     }
 }
 

@@ -80,6 +80,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audit;
+pub mod backup;
 pub mod bundles;
 mod checker;
 mod cloud_roster;

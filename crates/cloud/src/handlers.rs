@@ -5,3 +5,4 @@ pub(crate) mod events;
 pub(crate) mod listings;
 pub(crate) mod manifests;
 pub(crate) mod query;
+pub(crate) mod summary;

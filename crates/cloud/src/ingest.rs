@@ -7,13 +7,14 @@ use std::time::Instant;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Json;
 use moteseal_api::{POSITION, ProblemType};
-use moteseal_service::Peer;
+use moteseal_service::{Held, Peer};
 use moteseal_store::{PutError, Reply};
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::refusal::Refusal;
 use crate::state::{Finding, Shared};
+use crate::summary::Mark;
 use crate::turns::Turn;
 
 /// The maximum size of an upload, in bytes, that is verified on the thread that received it. Passing
@@ -23,6 +24,9 @@ pub(crate) const INLINE: usize = 64 << 10;
 
 /// The response to an upload that is durable, and its position if it is in a queue.
 pub(crate) type Acknowledged<T> = (T, Option<u64>);
+
+/// The memory of an upload that is being verified and stored: of its body, and of the copies.
+pub(crate) type Room = (Option<Held>, Option<Held>);
 
 /// Converts the result of an upload to its response, and counts rejected uploads.
 pub(crate) fn acknowledge<T>(
@@ -64,15 +68,20 @@ pub(crate) async fn on_verifier<T: Send + 'static>(
     verified.await.map_err(failed)?
 }
 
-/// Calls `submit`, which passes an upload to the store, and waits until the upload is durable.
+/// Calls `submit`, which passes an upload to the store, and waits until the upload is durable. `mark`
+/// records what the upload adds to the store.
 pub(crate) async fn stored(
     shared: &Shared,
+    mut mark: Mark,
     submit: impl FnOnce(Reply) -> Result<(), PutError>,
 ) -> Result<moteseal_store::Receipt, Refusal> {
     let (reply, stored) = oneshot::channel();
     let start = Instant::now();
     shared.metrics.store_queue.increment(1);
     let submitted = submit(Box::new(move |result| {
+        // The upload is recorded before it is acknowledged, and also if its client has gone.
+        mark.replied(&result);
+        drop(mark);
         let _ = reply.send(result);
     }));
     let result = match submitted {

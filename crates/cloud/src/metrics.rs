@@ -6,9 +6,16 @@ use metrics::{Counter, Gauge, Histogram, Label};
 use moteseal_net::coap::refused_by;
 use moteseal_service::{ConnectionMetrics, Refusals, Table};
 
+use crate::follow::label;
+
 const REQUESTS: &str = "moteseal_requests_total";
 const REQUEST_SECONDS: &str = "moteseal_request_seconds";
 const REJECTED: &str = "moteseal_uploads_refused_total";
+const FOLLOW_FETCHED: &str = "moteseal_follow_fetched_total";
+const FOLLOW_REFUSED: &str = "moteseal_follow_refused_total";
+const FOLLOW_FAILURES: &str = "moteseal_follow_failures_total";
+const FOLLOW_SUCCESS: &str = "moteseal_follow_success_seconds";
+const FOLLOW_DIFFERING: &str = "moteseal_follow_differing_blocks";
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -33,6 +40,15 @@ pub(crate) struct Metrics {
     pub(crate) password_hashes_running: Gauge,
     pub(crate) logins_throttled: Counter,
     pub(crate) credential_files_unusable: Gauge,
+}
+
+/// The metrics of a cloud that is followed.
+pub(crate) struct Followed {
+    /// Seals, manifests and urgent events.
+    pub(crate) fetched: (Counter, Counter, Counter),
+    pub(crate) failures: Counter,
+    pub(crate) success: Gauge,
+    pub(crate) differing: Gauge,
 }
 
 /// The metrics of one route.
@@ -137,6 +153,50 @@ impl Metrics {
     /// bounded.
     pub(crate) fn refused_upload(&self, name: &str) {
         self.table.counter_with(REJECTED, vec![Label::new("name", name.to_owned())]).increment(1);
+    }
+
+    /// Registers the metrics of a cloud that is followed.
+    pub(crate) fn follow(&self, cloud: &str) -> Followed {
+        let table = &self.table;
+        table.describe_counter(
+            FOLLOW_FETCHED,
+            "Objects that were fetched from a followed cloud and stored, by kind.",
+        );
+        table.describe_counter(
+            FOLLOW_REFUSED,
+            "Objects of a followed cloud that were refused, by the name of the error.",
+        );
+        table.describe_counter(FOLLOW_FAILURES, "Attempts to follow a cloud that failed.");
+        table.describe_gauge(
+            FOLLOW_SUCCESS,
+            "When a cloud was followed successfully the last time, as Unix time.",
+        );
+        table.describe_gauge(
+            FOLLOW_DIFFERING,
+            "Blocks in which a followed cloud differed in the last comparison.",
+        );
+        let label = || vec![label(cloud)];
+        let fetched = |kind| {
+            table.counter_with(FOLLOW_FETCHED, vec![self::label(cloud), Label::new("kind", kind)])
+        };
+        // So that the metric exists before anything is refused.
+        let _ = table.counter_with(
+            FOLLOW_REFUSED,
+            vec![self::label(cloud), Label::new("name", "NotAsAsked")],
+        );
+        Followed {
+            fetched: (fetched("seals"), fetched("manifests"), fetched("events")),
+            failures: table.counter_with(FOLLOW_FAILURES, label()),
+            success: table.gauge_with(FOLLOW_SUCCESS, label()),
+            differing: table.gauge_with(FOLLOW_DIFFERING, label()),
+        }
+    }
+
+    /// Counts an object of a followed cloud that was refused. The name is a name of
+    /// `spec/errors.md`, so the set of labels is bounded.
+    pub(crate) fn follow_refused(&self, cloud: &str, name: &str) {
+        let labels = vec![label(cloud), Label::new("name", name.to_owned())];
+        self.table.counter_with(FOLLOW_REFUSED, labels).increment(1);
     }
 
     /// Sets what the sockets for CoAP refused.

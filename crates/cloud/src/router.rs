@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 
 use crate::access::{self, Grant};
 use crate::coap::SessionDevice;
-use crate::handlers::{bundles, events, listings, manifests, query};
+use crate::handlers::{bundles, events, listings, manifests, query, summary};
 use crate::queue;
 use crate::refusal::{Reason, Refusal};
 use crate::request_body;
@@ -41,6 +41,10 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(paths::QUERY, post(query::query))
         .route(paths::MANIFESTS, put(manifests::put).get(manifests::list))
         .route(paths::EVENTS, put(events::put).get(events::list))
+        .route(paths::SUMMARY, get(summary::summary))
+        .route(paths::SUMMARY_DEVICES, get(summary::devices))
+        .route(paths::SUMMARY_SEALS, get(summary::seals))
+        .route(paths::SUMMARY_MANIFESTS, get(summary::manifests))
         .route(paths::OPENAPI, get(openapi))
         .route(paths::METRICS, get(render_metrics))
         .route(paths::HEALTHZ, get(|| async { monitor::alive() }))

@@ -6,21 +6,25 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::Router;
 use hyper_util::service::TowerToHyperService;
 use moteseal_api::ErrorKind;
+use moteseal_net::Client;
 use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::UPKEEP;
 use moteseal_service::{ConnectionLimits, ListenError, Listener};
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::access::Access;
 use crate::coap::{CoapError, Listen, Sockets};
 use crate::config::Config;
+use crate::follow::Follower;
 use crate::limits::Limits;
 use crate::password::PasswordError;
 use crate::queue::Queue;
@@ -88,6 +92,7 @@ pub struct Cloud {
     router: Router,
     shared: Arc<Shared>,
     rosters: Option<watch::Receiver<Arc<Roster>>>,
+    followers: Vec<Follower>,
 }
 
 impl fmt::Debug for Cloud {
@@ -108,7 +113,14 @@ impl Cloud {
         let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
         let shared = Arc::new(Shared::new(config.roster, store, access, config.limits));
         let router = router::router(Arc::clone(&shared));
-        Ok(Self { listener, sockets: Sockets::default(), router, shared, rosters: None })
+        Ok(Self {
+            listener,
+            sockets: Sockets::default(),
+            router,
+            shared,
+            rosters: None,
+            followers: Vec::new(),
+        })
     }
 
     /// Makes the cloud listen for CoAP, too.
@@ -136,6 +148,15 @@ impl Cloud {
         Self { rosters: Some(rosters), ..self }
     }
 
+    /// Makes the cloud follow other clouds: it fetches what they have and it does not, verifies it
+    /// with its own roster and stores it. It asks each of them for news at the interval `every`.
+    #[must_use]
+    pub fn with_followed(mut self, clouds: Vec<Client>, every: Duration) -> Self {
+        let follower = |(number, client)| Follower::new(&self.shared, number, client, every);
+        self.followers = clouds.into_iter().enumerate().map(follower).collect();
+        self
+    }
+
     /// Returns the address on which the cloud listens, with the actual port.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
@@ -157,7 +178,7 @@ impl Cloud {
     /// Serves requests until `stop` completes. Then the cloud accepts no more connections, lets
     /// requests in progress finish within [`Limits::stop_time`], and returns.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
-        let Self { listener, sockets, router, shared, mut rosters } = self;
+        let Self { listener, sockets, router, shared, mut rosters, followers } = self;
         let credentials = shared.access.is_required();
         info!(url = listener.url(), tls = listener.is_tls(), credentials, "serving");
         if credentials && !listener.is_tls() && !listener.address().ip().is_loopback() {
@@ -198,8 +219,14 @@ impl Cloud {
             }
             std::future::pending::<()>().await;
         };
+        let follow = async {
+            let mut running: JoinSet<()> = followers.into_iter().map(Follower::run).collect();
+            while running.join_next().await.is_some() {}
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             () = load => {}
+            () = follow => {}
             () = listener.serve(service, &limits, Some(&shared.metrics.connections), stop) => {}
             () = upkeep => {}
         }

@@ -15,6 +15,7 @@ use crate::access::Access;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::summary::Summaries;
 use crate::turns::Turns;
 
 /// The maximum number of log lines that one address can cause per [`LOG_INTERVAL`].
@@ -32,6 +33,8 @@ pub(crate) enum Finding {
     TwoManifests(EpochNumber),
     /// The store or the service failed.
     Failure,
+    /// Following another cloud, by the number of the cloud among those that are followed.
+    Followed(usize),
 }
 
 impl fmt::Display for Finding {
@@ -40,6 +43,7 @@ impl fmt::Display for Finding {
             Self::Equivocation(device) => write!(f, "equivocations of device {device}"),
             Self::TwoManifests(epoch) => write!(f, "different manifests of epoch {epoch}"),
             Self::Failure => f.write_str("failures"),
+            Self::Followed(number) => write!(f, "the followed cloud {}", number + 1),
         }
     }
 }
@@ -51,6 +55,10 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn EpochStore>,
     /// The queue to the workers, if uploads go through one.
     pub(crate) queue: OnceLock<Queue>,
+    /// Fingerprints of what the store has.
+    pub(crate) summaries: Arc<Summaries>,
+    /// Held by the one request that brings the fingerprints up to date.
+    pub(crate) summary_turn: Arc<tokio::sync::Mutex<()>>,
     pub(crate) access: Access,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
@@ -96,6 +104,8 @@ impl Shared {
             roster: RwLock::new(Arc::new(roster)),
             store,
             queue: OnceLock::new(),
+            summaries: Arc::default(),
+            summary_turn: Arc::default(),
             access,
             metrics: Metrics::new(),
             metrics_page: MetricsPage::default(),
@@ -119,6 +129,11 @@ impl Shared {
 
 impl Shared {
     /// Returns the newest version of the roster.
+    /// Returns whether the store is also written by others than the handlers of this cloud.
+    pub(crate) fn has_other_writers(&self) -> bool {
+        self.store.is_shared() || self.queue.get().is_some()
+    }
+
     pub(crate) fn roster(&self) -> Arc<Roster> {
         Arc::clone(&self.roster.read().unwrap_or_else(PoisonError::into_inner))
     }

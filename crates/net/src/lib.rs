@@ -9,6 +9,7 @@
 //!   from host to host, [`any`] by the scheme of an address.
 //! - [`broadcast`] is for media on which every participant receives every frame.
 //! - [`health`] serves the health of a node, and of the nodes below a gateway, over CoAP.
+//! - [`replica`] finds and fetches what a cloud stores, for other clouds and for backups.
 //! - [`serial`] connects one mote to its gateway.
 //! - `dtls` encrypts and authenticates datagrams (DTLS 1.2), without sockets and without a clock.
 //! - A [`Client`] connects to one cloud. If the cloud is busy, the client waits and repeats the
@@ -54,6 +55,7 @@ pub mod health;
 pub mod in_memory;
 pub mod link;
 pub mod mqtt;
+pub mod replica;
 pub mod serial;
 #[cfg(feature = "tls")]
 mod tls;

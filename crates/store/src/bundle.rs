@@ -133,6 +133,8 @@ pub struct Bundle {
     pub(crate) epoch: EpochNumber,
     /// The levels whose events are included.
     pub(crate) kept: u32,
+    /// The levels from this round on are included.
+    pub(crate) from: Round,
     /// For a pruned tree, the round `j` for which the events of levels `>= j` are included.
     pub(crate) tree_from: Option<Round>,
     pub(crate) schema: Arc<SchemaEntry>,
@@ -317,11 +319,13 @@ impl Bundle {
                 body
             }
         };
-        let tree_from = kept_from(statement, kept).filter(|_| statement.scheme == Scheme::Tree);
+        let from = kept_from(statement, kept);
+        let tree_from = from.filter(|_| statement.scheme == Scheme::Tree);
         Ok(Self {
             key: SealKey::of(seal),
             epoch: statement.epoch,
             kept,
+            from: from.unwrap_or(Round(0)),
             tree_from,
             schema: Arc::clone(schema),
             head,
@@ -339,8 +343,16 @@ impl Bundle {
             framing: Framing::Prefixed,
             check: None,
         };
-        let (kept, tree_from, head, body) = (0, None, Vec::new(), Vec::new());
-        Self { key, epoch: EpochNumber(0), kept, tree_from, schema: Arc::new(schema), head, body }
+        Self {
+            key,
+            epoch: EpochNumber(0),
+            kept: 0,
+            from: Round(0),
+            tree_from: None,
+            schema: Arc::new(schema),
+            head: Vec::new(),
+            body: Vec::new(),
+        }
     }
 
     /// Makes a bundle from a part that a [`StreamReader`](moteseal_verify::StreamReader) has
@@ -380,6 +392,13 @@ impl Bundle {
     #[must_use]
     pub const fn kept(&self) -> u32 {
         self.kept
+    }
+
+    /// Returns the lowest round `j` for which every surviving level `>= j` is included, as
+    /// [`StoredSeal::kept_from`](crate::StoredSeal::kept_from) of the stored bundle.
+    #[must_use]
+    pub const fn kept_from(&self) -> Round {
+        self.from
     }
 
     /// Returns whether the bundle has levels that a stored bundle of the same seal does not have.

@@ -74,6 +74,12 @@ pub trait EpochStore: Send + Sync {
     /// Those of [`submit`](Self::submit).
     fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError>;
 
+    /// Returns whether other processes may write to the same store. If so, nothing that was derived
+    /// from the content of the store may be kept for ever.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Stores a batch and waits until it is durable.
     ///
     /// # Errors

@@ -280,6 +280,10 @@ impl Publisher {
 }
 
 impl EpochStore for StreamStore {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
         let items = batch.len();
         self.submit_batch(&batch.into(), items, reply)

@@ -239,6 +239,10 @@ impl Table {
 }
 
 impl EpochStore for TableStore {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
         let bytes = batch.iter().map(Bundle::stored_bytes).sum();
         self.start(bytes, reply, |table, deadline| async move { table.put(batch, deadline).await })

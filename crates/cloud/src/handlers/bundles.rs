@@ -11,6 +11,7 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query as Parameters, Request, State};
 use axum::response::IntoResponse;
@@ -21,18 +22,19 @@ use moteseal_seal::Statement;
 use moteseal_seal::follow::Limits as SealLimits;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::stream::Item;
-use moteseal_service::Peer;
+use moteseal_service::{Held, Peer};
 use moteseal_store::Bundle;
 use moteseal_verify::{Bundles, Event, Proven, ReadError, StreamReader, manifest};
 use serde::Deserialize;
 use tracing::warn;
 
 use crate::access::Grant;
-use crate::ingest::{Acknowledged, INLINE, acknowledge, on_verifier, stored};
+use crate::ingest::{Acknowledged, INLINE, Room, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
 use crate::state::{Finding, Shared};
+use crate::summary::Mark;
 use crate::turns::Turn;
 
 /// A short upload that claims up to this many events is verified on the thread that received it.
@@ -54,6 +56,18 @@ pub(crate) struct Options {
     /// Whether the sender states that no manifest lists these seals, now or later.
     #[serde(default)]
     late: bool,
+}
+
+/// When a bundle may lack levels that its device kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pruned {
+    /// If the manifest of its epoch is stored, from the manifest's round on.
+    ByManifest,
+    /// Also if its epoch has no manifest.
+    Late,
+    /// Always, because another cloud has the same levels. What a set of clouds stores must not depend
+    /// on the order in which they received it.
+    Copied,
 }
 
 /// Handles `PUT /v1/bundles`.
@@ -84,26 +98,38 @@ async fn receive(
     // The body may have taken a while to arrive.
     grant.check_current(shared)?;
     let _place = request_body::place(shared, peer)?;
+    let bytes = body.len() as u64;
+    let pruned = if options.late { Pruned::Late } else { Pruned::ByManifest };
+    let (bundles, _room) = verified(shared, peer, (pruned, grant), body, Some(room)).await?;
+    let receipt = store(shared, bundles).await?;
+    shared.metrics.upload_bytes.increment(bytes);
+    Ok(receipt)
+}
+
+/// Verifies a stream of bundles. `room` counts the memory of `body`. The bundles must be dropped, or
+/// passed to the store, before the returned memory is.
+pub(crate) async fn verified(
+    shared: &Arc<Shared>,
+    peer: Peer,
+    (pruned, grant): (Pruned, Grant),
+    body: Bytes,
+    room: Option<Held>,
+) -> Result<(Vec<Bundle>, Room), Refusal> {
     // The upload needs memory for two copies in addition to the body: one in the reader and one in
     // the store. The request waits for the memory of both copies together, and later for no other
     // memory. Requests therefore cannot block each other.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
-    let bytes = body.len() as u64;
     let verified =
-        if is_cheap(&body) { verify_inline(shared, (options, &grant), &body)? } else { None };
-    let (bundles, _room) = if let Some(bundles) = verified {
-        (bundles, (room, more))
-    } else {
-        let work = move |shared: &Shared, turn: &Turn| {
-            let events = u64::from(shared.limits.events);
-            let verified = verify(shared, (options, &grant), &body, events, || turn.pause())?;
-            Ok((verified, (room, more)))
-        };
-        on_verifier(shared, peer, work).await?
+        if is_cheap(&body) { verify_inline(shared, (pruned, &grant), &body)? } else { None };
+    if let Some(bundles) = verified {
+        return Ok((bundles, (room, more)));
+    }
+    let work = move |shared: &Shared, turn: &Turn| {
+        let events = u64::from(shared.limits.events);
+        let verified = verify(shared, (pruned, &grant), &body, events, || turn.pause())?;
+        Ok((verified, (room, more)))
     };
-    let receipt = store(shared, bundles).await?;
-    shared.metrics.upload_bytes.increment(bytes);
-    Ok(receipt)
+    on_verifier(shared, peer, work).await
 }
 
 /// Returns whether a body is short and has few parts and items, so that its verification does not
@@ -129,11 +155,11 @@ fn is_cheap(body: &[u8]) -> bool {
 /// many events ([`INLINE_EVENTS`]) that other requests would have to wait.
 fn verify_inline(
     shared: &Shared,
-    (options, grant): (Options, &Grant),
+    (pruned, grant): (Pruned, &Grant),
     body: &[u8],
 ) -> Result<Option<Vec<Bundle>>, Refusal> {
     let most = INLINE_EVENTS.min(u64::from(shared.limits.events));
-    match verify(shared, (options, grant), body, most, || ()) {
+    match verify(shared, (pruned, grant), body, most, || ()) {
         Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => {
             Ok(None)
         }
@@ -145,7 +171,7 @@ fn verify_inline(
 /// bundles. Calls `pause` after each bundle.
 fn verify(
     shared: &Shared,
-    (options, grant): (Options, &Grant),
+    (pruned, grant): (Pruned, &Grant),
     body: &[u8],
     events: u64,
     pause: impl Fn(),
@@ -160,7 +186,7 @@ fn verify(
     let mut reader = StreamReader::new(&*roster, limits)
         .with_known(Box::new(known))
         .of_bundles(Bundles { parts: shared.limits.upload_parts, events });
-    let mut ended = Ended { late: options.late, rounds: BTreeMap::new() };
+    let mut ended = Ended { pruned, rounds: BTreeMap::new() };
     let mut visit = |event: Event<'_>| -> Result<(), Refusal> {
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
@@ -217,8 +243,7 @@ impl From<ReadError> for Refusal {
 /// The round of each epoch in an upload. It is read from the epoch's stored manifests once per
 /// upload, and is `None` if the epoch has no manifest.
 struct Ended {
-    /// Whether the sender stated that no manifest lists these seals, now or later.
-    late: bool,
+    pruned: Pruned,
     rounds: BTreeMap<EpochNumber, Option<Round>>,
 }
 
@@ -241,6 +266,9 @@ impl Ended {
                     .to_owned(),
             ));
         };
+        if self.pruned == Pruned::Copied {
+            return Ok(());
+        }
         let epoch = statement.epoch;
         let round = match self.rounds.entry(epoch) {
             Entry::Occupied(entry) => *entry.get(),
@@ -258,7 +286,7 @@ impl Ended {
                 );
                 Err((ProblemType::NOT_WHOLE, detail))
             }
-            None if self.late => Ok(()),
+            None if self.pruned == Pruned::Late => Ok(()),
             None => {
                 let detail = format!(
                     "the part has only the levels from round {from} on, and epoch {epoch} has no \
@@ -331,11 +359,15 @@ fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> 
 }
 
 /// Stores verified bundles and returns once they are durable.
-async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Acknowledged<Receipt>, Refusal> {
+pub(crate) async fn store(
+    shared: &Shared,
+    bundles: Vec<Bundle>,
+) -> Result<Acknowledged<Receipt>, Refusal> {
     if bundles.is_empty() {
         return Ok((Receipt::default(), None));
     }
-    let receipt = stored(shared, |reply| shared.store.submit(bundles, reply)).await?;
+    let mark = Mark::of_bundles(&shared.summaries, &bundles);
+    let receipt = stored(shared, mark, |reply| shared.store.submit(bundles, reply)).await?;
     shared.metrics.stored.increment(receipt.stored);
     shared.metrics.known.increment(receipt.known);
     shared.metrics.queued.increment(receipt.queued);

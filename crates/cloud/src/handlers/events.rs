@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
@@ -26,7 +26,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::{Directory as _, NoKey};
 use moteseal_seal::UrgentEvent;
-use moteseal_service::Peer;
+use moteseal_service::{Held, Peer};
 use moteseal_store::{StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
 use moteseal_verify::urgent::{self, UrgentStreamError};
 use moteseal_verify::{Roster, write};
@@ -39,6 +39,7 @@ use crate::refusal::Refusal;
 use crate::request_body;
 use crate::state::{Finding, Shared};
 use crate::streaming::{counted, unreadable};
+use crate::summary::Mark;
 use crate::turns::Turn;
 
 /// The maximum number of events in one upload.
@@ -77,10 +78,23 @@ async fn receive(
         request_body::read(shared, peer, (&head.headers, body), CBOR_SEQ, most).await?;
     let _place = request_body::place(shared, peer)?;
     grant.check_current(shared)?;
+    let bytes = body.len() as u64;
+    let receipt = verify_and_store(shared, peer, grant, body, Some(room)).await?;
+    shared.metrics.upload_bytes.increment(bytes);
+    Ok(receipt)
+}
+
+/// Verifies urgent events and returns once they are durable. `room` counts the memory of `body`.
+pub(crate) async fn verify_and_store(
+    shared: &Arc<Shared>,
+    peer: Peer,
+    grant: Grant,
+    body: Bytes,
+    room: Option<Held>,
+) -> Result<Acknowledged<EventReceipt>, Refusal> {
     // The upload needs memory for two copies in addition to the body: one that is verified and one
     // for the store.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
-    let bytes = body.len() as u64;
     let (events, _room) = if body.len() <= INLINE_BYTES {
         (verify(shared, &grant, &body, &mut || ())?, (room, more))
     } else {
@@ -92,8 +106,8 @@ async fn receive(
     if events.is_empty() {
         return Ok((EventReceipt::default(), None));
     }
-    let receipt = stored(shared, |reply| shared.store.submit_urgent(events, reply)).await?;
-    shared.metrics.upload_bytes.increment(bytes);
+    let mark = Mark::of_events(&shared.summaries);
+    let receipt = stored(shared, mark, |reply| shared.store.submit_urgent(events, reply)).await?;
     shared.metrics.urgent_stored.increment(receipt.stored);
     shared.metrics.urgent_known.increment(receipt.known);
     shared.metrics.queued.increment(receipt.queued);
@@ -223,7 +237,7 @@ fn parse_cursor(text: &str) -> Option<UrgentPlace> {
     Some(UrgentPlace { number: number.parse().ok()?, digest: parse_digest(digest)? })
 }
 
-fn cursor(place: UrgentPlace) -> String {
+pub(crate) fn cursor(place: UrgentPlace) -> String {
     format!("{}-{}", place.number, place.digest)
 }
 

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query as Parameters, Request, State};
 use axum::http::Response;
 use axum::response::IntoResponse;
 use moteseal_api::{COSE, ManifestReceipt, ProblemType};
 use moteseal_core::record::EpochNumber;
-use moteseal_service::Peer;
+use moteseal_service::{Held, Peer};
 use moteseal_store::StoredManifest;
 use moteseal_verify::{ManifestError, manifest, write};
 use serde::Deserialize;
@@ -28,6 +28,7 @@ use crate::request_body;
 use crate::response::Manifests;
 use crate::state::{Finding, Shared};
 use crate::streaming::{AHEAD, Outgoing, Piece, respond, response_permit, unreadable};
+use crate::summary::Mark;
 use crate::turns::Turn;
 
 /// Handles `PUT /v1/manifests`.
@@ -55,10 +56,22 @@ async fn receive(
             .await?;
     grant.check_current(shared)?;
     let _place = request_body::place(shared, peer)?;
+    let bytes = body.len() as u64;
+    let receipt = verify_and_store(shared, peer, body, Some(room)).await?;
+    shared.metrics.upload_bytes.increment(bytes);
+    Ok(receipt)
+}
+
+/// Verifies a manifest and returns once it is durable. `room` counts the memory of `body`.
+pub(crate) async fn verify_and_store(
+    shared: &Arc<Shared>,
+    peer: Peer,
+    body: Bytes,
+    room: Option<Held>,
+) -> Result<Acknowledged<ManifestReceipt>, Refusal> {
     // The upload needs memory for two copies in addition to the body: one that is verified and one
     // for the store.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
-    let bytes = body.len() as u64;
     let (manifest, _room) = if body.len() <= INLINE {
         (verify(shared, &body)?, (room, more))
     } else {
@@ -66,9 +79,10 @@ async fn receive(
         let work = move |shared: &Shared, _: &Turn| Ok((verify(shared, &body)?, (room, more)));
         on_verifier(shared, peer, work).await?
     };
+    let manifests = vec![manifest];
+    let mark = Mark::of_manifests(&shared.summaries, &manifests);
     let receipt =
-        stored(shared, |reply| shared.store.submit_manifests(vec![manifest], reply)).await?;
-    shared.metrics.upload_bytes.increment(bytes);
+        stored(shared, mark, |reply| shared.store.submit_manifests(manifests, reply)).await?;
     shared.metrics.manifests_stored.increment(receipt.stored);
     shared.metrics.manifests_known.increment(receipt.known);
     shared.metrics.queued.increment(receipt.queued);

@@ -102,7 +102,8 @@ const PAGE: &str = include_str!("../../../../docs/cloud.md");
 async fn the_operators_page_lists_exactly_the_metrics() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
-    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    // The metrics of a followed cloud exist only if there is one.
+    let cloud = crate::follow::following(directory.path(), &roster, &["http://127.0.0.1:1"]).await;
     let bundle = motes[0].seal(moteseal_core::record::Scheme::Star, 1, true, &[1]);
     assert_eq!(cloud.put(bundle[1..].to_vec()).await.status(), 422);
     assert_eq!(cloud.put(bundle).await.status(), 200);

@@ -377,6 +377,11 @@ impl Running {
     pub async fn start(directory: &Path, config: Config) -> Self {
         let store = open_store(directory);
         let cloud = Cloud::bind(config, Arc::clone(&store) as Arc<dyn EpochStore>).await.unwrap();
+        Self::of(cloud, store)
+    }
+
+    /// Runs a cloud.
+    pub fn of(cloud: Cloud, store: Arc<RedbStore>) -> Self {
         let (url, address) = (cloud.url(), cloud.address());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(cloud.run(async {

@@ -124,6 +124,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
             key,
             epoch,
             kept: seal.kept(),
+            from: seal.kept_from(),
             tree_from: seal.tree_from(),
             schema,
             head,

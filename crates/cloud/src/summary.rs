@@ -1,0 +1,459 @@
+//! Fingerprints of what the store has (`spec/summaries.md`), kept in memory.
+//!
+//! The first request for a summary reads the keys of the whole store once. From then on, an upload
+//! marks the blocks that it touches, and the next request reads only what was added to them. A block
+//! is marked after the store has replied, whatever the reply is, and even if the client of the upload
+//! has gone. If other processes write to the store, all of it is read again from time to time.
+//!
+//! The memory is bounded: 48 bytes for each block of up to 1,024 seals, and at most [`MOST_BLOCKS`]
+//! blocks. The changes that are kept for followers are bounded, too.
+
+mod blocks;
+mod changes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use moteseal_api::summary::{
+    BLOCK, BlockPage, BlockSummary, Change, DevicePage, DeviceSummary, Fingerprint, PAGE,
+    SealsSummary, block_of, digest_of_devices,
+};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_store::{
+    Bundle, EpochStore, PutError, ReadError, Receipt, StoredManifest, UrgentLimits, UrgentPlace,
+};
+
+use blocks::Blocks;
+pub(crate) use changes::Changes;
+
+/// The maximum number of blocks that are kept. A store with more serves no summaries.
+const MOST_BLOCKS: usize = 1 << 22;
+/// The number of seals that are read at a time.
+const READ: usize = 1024;
+/// The number of manifests that are read at a time. A manifest lists every seal of its epoch.
+const READ_MANIFESTS: usize = 16;
+/// What is read of the urgent events at a time.
+const READ_EVENTS: UrgentLimits = UrgentLimits { read: 4096, events: 4096, bytes: 4 << 20 };
+/// How often a store to which other processes write is read again as a whole.
+const SHARED_AGE: Duration = Duration::from_secs(300);
+
+/// The fingerprints of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Summaries {
+    state: Mutex<State>,
+    /// Held while the store is read, so that it is read once for all requests that wait.
+    reading: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether a summary was ever requested. Before that, nothing is recorded.
+    is_used: bool,
+    /// When the whole store was read, once that is complete.
+    read_at: Option<Instant>,
+    /// Whether the store has more blocks than are kept. It is not read again.
+    is_too_large: bool,
+    kept: Kept,
+    stale: Stale,
+    changes: Changes,
+}
+
+/// What was added, or may have been added, since the fingerprints were read.
+#[derive(Debug, Default)]
+struct Stale {
+    /// The lowest index that was added to a block of a device.
+    seals: BTreeMap<(DeviceId, u64), u64>,
+    /// The lowest epoch that was added to a block of manifests.
+    manifests: BTreeMap<u64, u64>,
+    events: bool,
+}
+
+impl Stale {
+    fn add_seal(&mut self, device: DeviceId, index: u64) {
+        let first = self.seals.entry((device, block_of(index))).or_insert(index);
+        *first = index.min(*first);
+    }
+
+    fn add_manifest(&mut self, epoch: u64) {
+        let first = self.manifests.entry(block_of(epoch)).or_insert(epoch);
+        *first = epoch.min(*first);
+    }
+
+    fn add(&mut self, other: &Self) {
+        other.seals.iter().for_each(|((device, _), index)| self.add_seal(*device, *index));
+        other.manifests.values().for_each(|epoch| self.add_manifest(*epoch));
+        self.events |= other.events;
+    }
+}
+
+/// The fingerprints of what has been read.
+#[derive(Debug, Default)]
+struct Kept {
+    devices: BTreeMap<DeviceId, Blocks>,
+    manifests: Blocks,
+    events: Fingerprint,
+    last_event: Option<UrgentPlace>,
+    /// The summary of all devices, until it changes.
+    seals: Option<SealsSummary>,
+}
+
+impl Kept {
+    fn blocks(&self) -> usize {
+        self.manifests.len() + self.devices.values().map(Blocks::len).sum::<usize>()
+    }
+}
+
+/// Why there is no summary.
+#[derive(Debug)]
+pub(crate) enum NoSummary {
+    /// The store cannot be read.
+    Read(ReadError),
+    /// The store has too many blocks.
+    TooManyBlocks,
+}
+
+impl From<ReadError> for NoSummary {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+/// The three summaries of a store at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) seals: SealsSummary,
+    pub(crate) manifests: Fingerprint,
+    pub(crate) events: Fingerprint,
+}
+
+impl Summaries {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings the fingerprints up to date. Blocks while the store is read. The cost is that of
+    /// reading what was added since the last call; for the first call, and from time to time if others
+    /// write to the store (`is_shared`), the whole store.
+    pub(crate) fn refresh(&self, store: &dyn EpochStore, is_shared: bool) -> Result<(), NoSummary> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let (read_at, stale) = {
+            let mut state = self.lock();
+            if state.is_too_large {
+                return Err(NoSummary::TooManyBlocks);
+            }
+            // From here on, uploads are recorded, so that none is missed while the store is read.
+            state.is_used = true;
+            let stale = std::mem::take(&mut state.stale);
+            (state.read_at, stale)
+        };
+        let is_old = |at: Instant| is_shared && at.elapsed() > SHARED_AGE;
+        let result = match read_at {
+            Some(at) if !is_old(at) => self.read_stale(store, &stale),
+            _ => self.read_all(store),
+        };
+        if let Err(error) = &result {
+            let mut state = self.lock();
+            if matches!(error, NoSummary::TooManyBlocks) {
+                *state = State { is_too_large: true, ..State::default() };
+                return result;
+            }
+            state.stale.add(&stale);
+        }
+        result
+    }
+
+    fn read_all(&self, store: &dyn EpochStore) -> Result<(), NoSummary> {
+        let started = Instant::now();
+        let mut kept = Kept::default();
+        let mut after = None;
+        let mut blocks = 0;
+        loop {
+            let page = store.devices(after, READ)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.key.device);
+            for head in page {
+                let mut of = Blocks::default();
+                of.extend(|from, to, add| read_seals(store, head.key.device, from, to, add))?;
+                blocks += of.len();
+                if blocks > MOST_BLOCKS {
+                    return Err(NoSummary::TooManyBlocks);
+                }
+                kept.devices.insert(head.key.device, of);
+            }
+        }
+        kept.manifests.extend(|from, to, add| read_manifests(store, from, to, add))?;
+        read_events(store, &mut kept)?;
+        let mut state = self.lock();
+        state.kept = kept;
+        state.read_at = Some(started);
+        Ok(())
+    }
+
+    fn read_stale(&self, store: &dyn EpochStore, stale: &Stale) -> Result<(), NoSummary> {
+        let Stale { seals, manifests, events } = stale;
+        // The state is not locked while the store is read, because uploads are recorded in it. Should
+        // reading panic, the whole store is read again.
+        let (mut kept, read_at) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.kept), state.read_at.take())
+        };
+        let devices: BTreeSet<DeviceId> = seals.keys().map(|(device, _)| *device).collect();
+        let result = (|| {
+            for device in devices {
+                let of = kept.devices.entry(device).or_default();
+                let added = seals.range((device, 0)..=(device, u64::MAX));
+                of.update(added.map(|((_, block), first)| (*block, *first)), |from, to, add| {
+                    read_seals(store, device, from, to, add)
+                })?;
+                if of.len() == 0 {
+                    kept.devices.remove(&device);
+                }
+                kept.seals = None;
+            }
+            kept.manifests.update(
+                manifests.iter().map(|(block, first)| (*block, *first)),
+                |from, to, add| read_manifests(store, from, to, add),
+            )?;
+            if *events {
+                read_events(store, &mut kept)?;
+            }
+            if kept.seals.is_none() && kept.blocks() > MOST_BLOCKS {
+                return Err(NoSummary::TooManyBlocks);
+            }
+            Ok(())
+        })();
+        let mut state = self.lock();
+        (state.kept, state.read_at) = (kept, read_at);
+        result
+    }
+
+    /// Returns the totals, as of the last [`refresh`](Self::refresh).
+    pub(crate) fn totals(&self) -> Totals {
+        // A refresh takes the fingerprints out of the state while it reads.
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        let kept = &mut state.kept;
+        let devices = &kept.devices;
+        let seals = *kept.seals.get_or_insert_with(|| {
+            digest_of_devices(devices.iter().map(|(device, of)| (*device, of.total())))
+        });
+        Totals { seals, manifests: *kept.manifests.total(), events: kept.events }
+    }
+
+    /// Returns the place of the last urgent event that the totals cover.
+    pub(crate) fn last_event(&self) -> Option<UrgentPlace> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lock().kept.last_event
+    }
+
+    /// Returns the changes after a cursor, and the next cursor.
+    pub(crate) fn changes(&self, after: Option<&str>) -> (Option<Vec<Change>>, bool, String) {
+        self.lock().changes.after(after)
+    }
+
+    /// Returns the fingerprints of the devices after `after`.
+    pub(crate) fn devices(&self, after: Option<DeviceId>) -> DevicePage {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        let mut rest = state.kept.devices.range((from, std::ops::Bound::Unbounded));
+        let devices = rest
+            .by_ref()
+            .take(PAGE)
+            .map(|(device, of)| DeviceSummary { device: *device, seals: *of.total() })
+            .collect();
+        DevicePage { devices, more: rest.next().is_some() }
+    }
+
+    /// Returns the fingerprints of blocks of a device's seals, or of the manifests, by their first
+    /// numbers.
+    pub(crate) fn blocks(&self, device: Option<DeviceId>, firsts: &[u64]) -> Vec<Fingerprint> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        let of =
+            device.map_or(Some(&state.kept.manifests), |device| state.kept.devices.get(&device));
+        let entries = |first: &u64| of.map_or(Fingerprint::EMPTY, |of| of.at(*first));
+        firsts.iter().map(entries).collect()
+    }
+
+    /// Returns the fingerprint of a device's seals.
+    pub(crate) fn device(&self, device: DeviceId) -> Fingerprint {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        state.kept.devices.get(&device).map_or(Fingerprint::EMPTY, |of| *of.total())
+    }
+
+    /// Returns the fingerprints of the blocks of a device's seals.
+    pub(crate) fn seals(&self, device: DeviceId, from: u64) -> BlockPage {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
+        state.kept.devices.get(&device).map(|of| of.page(from)).unwrap_or_default()
+    }
+
+    /// Returns the fingerprints of the blocks of manifests.
+    pub(crate) fn manifests(&self, from: u64) -> BlockPage {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lock().kept.manifests.page(from)
+    }
+}
+
+/// What a batch adds to the store. When this value is dropped, the blocks of the batch are marked.
+/// The store's reply owns it: the store calls or drops the reply after the batch is visible, whether
+/// or not the client of the upload still waits.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    of: Arc<Summaries>,
+    batch: Batch,
+    is_stored: bool,
+}
+
+#[derive(Debug)]
+enum Batch {
+    Seals(Vec<Change>),
+    Manifests(Vec<EpochNumber>),
+    Events,
+}
+
+impl Mark {
+    fn new(of: &Arc<Summaries>, batch: Batch) -> Self {
+        Self { of: Arc::clone(of), batch, is_stored: false }
+    }
+
+    pub(crate) fn of_bundles(of: &Arc<Summaries>, bundles: &[Bundle]) -> Self {
+        let change = |bundle: &Bundle| Change::Seal {
+            device: bundle.key().device,
+            index: bundle.key().index.0,
+            digest: bundle.key().digest,
+            kept_from: bundle.kept_from().0,
+        };
+        Self::new(of, Batch::Seals(bundles.iter().map(change).collect()))
+    }
+
+    pub(crate) fn of_manifests(of: &Arc<Summaries>, manifests: &[StoredManifest]) -> Self {
+        Self::new(of, Batch::Manifests(manifests.iter().map(StoredManifest::epoch).collect()))
+    }
+
+    pub(crate) fn of_events(of: &Arc<Summaries>) -> Self {
+        Self::new(of, Batch::Events)
+    }
+
+    /// Records the reply of the store. A batch without new data is not a change.
+    pub(crate) fn replied(&mut self, reply: &Result<Receipt, PutError>) {
+        self.is_stored = reply.as_ref().is_ok_and(|receipt| receipt.stored > 0);
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut state = self.of.lock();
+        if !state.is_used {
+            return;
+        }
+        match &self.batch {
+            Batch::Seals(changes) => {
+                for change in changes {
+                    if let Change::Seal { device, index, .. } = change {
+                        state.stale.add_seal(*device, u64::from(*index));
+                    }
+                }
+                if self.is_stored {
+                    changes.iter().for_each(|change| state.changes.push(*change));
+                }
+            }
+            Batch::Manifests(epochs) => {
+                for epoch in epochs {
+                    state.stale.add_manifest(epoch.0);
+                    if self.is_stored {
+                        state.changes.push(Change::Manifest { epoch: epoch.0 });
+                    }
+                }
+            }
+            Batch::Events => state.stale.events = true,
+        }
+    }
+}
+
+/// Calls `add` for each seal of a device with an index from `from` up to, but not including, `to`.
+fn read_seals(
+    store: &dyn EpochStore,
+    device: DeviceId,
+    from: u64,
+    to: Option<u64>,
+    add: &mut dyn FnMut(u64, Fingerprint),
+) -> Result<(), ReadError> {
+    let mut from = u32::try_from(from).ok();
+    while let Some(start) = from {
+        let mut page = store.seals(device, SealIndex(start), READ)?;
+        from = None;
+        if page.len() == READ
+            && let Some(last) = page.last().map(|seal| seal.seal().statement().index)
+        {
+            // The page may end between two seals of one index, so the last index is read again.
+            if last.0 > start {
+                page.retain(|seal| seal.seal().statement().index < last);
+                from = Some(last.0);
+            } else {
+                page = store.seals_at(device, last)?;
+                from = last.0.checked_add(1);
+            }
+        }
+        for seal in page {
+            let key = seal.key();
+            let index = u64::from(key.index.0);
+            if to.is_some_and(|to| index >= to) {
+                return Ok(());
+            }
+            let entry = Fingerprint::of_seal(device, key.index, &key.digest, seal.kept_from());
+            add(index, entry);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `add` for each manifest of an epoch from `from` up to, but not including, `to`.
+fn read_manifests(
+    store: &dyn EpochStore,
+    from: u64,
+    to: Option<u64>,
+    add: &mut dyn FnMut(u64, Fingerprint),
+) -> Result<(), ReadError> {
+    let mut after = None;
+    loop {
+        let page =
+            store.manifests(EpochNumber(from), to.map(EpochNumber), after, READ_MANIFESTS)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.key());
+        for manifest in page {
+            add(manifest.epoch().0, Fingerprint::of_entry(&[&manifest.key().to_bytes()]));
+        }
+    }
+}
+
+/// Adds the urgent events after the last one that was read.
+fn read_events(store: &dyn EpochStore, kept: &mut Kept) -> Result<(), ReadError> {
+    loop {
+        let page = store.urgent(kept.last_event, READ_EVENTS, &|_, _| true)?;
+        for (key, _) in &page.events {
+            kept.events.add(&Fingerprint::of_entry(&[&key.to_bytes()]));
+        }
+        kept.last_event = page.last.or(kept.last_event);
+        if !page.has_more {
+            return Ok(());
+        }
+    }
+}
+
+impl Blocks {
+    fn page(&self, from: u64) -> BlockPage {
+        let mut rest = self.from(from);
+        let blocks = rest
+            .by_ref()
+            .take(PAGE)
+            .map(|(first, entries)| BlockSummary { first, entries })
+            .collect();
+        BlockPage { blocks, more: rest.next().is_some() }
+    }
+}
+
+const _: () = assert!(READ as u64 >= BLOCK, "a block is read at once");

@@ -128,12 +128,12 @@ impl Shared {
 }
 
 impl Shared {
-    /// Returns the newest version of the roster.
     /// Returns whether the store is also written by others than the handlers of this cloud.
     pub(crate) fn has_other_writers(&self) -> bool {
         self.store.is_shared() || self.queue.get().is_some()
     }
 
+    /// Returns the newest version of the roster.
     pub(crate) fn roster(&self) -> Arc<Roster> {
         Arc::clone(&self.roster.read().unwrap_or_else(PoisonError::into_inner))
     }

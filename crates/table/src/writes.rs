@@ -238,7 +238,7 @@ impl Table {
             at = newest.into_iter().filter(|row| row.0 == index).map(|row| row.1).collect();
         } else {
             let place = || (device, span, index);
-            let (twins, last, first): (Vec<(Vec<u8>, i64)>, Vec<Neighbour>, Vec<Neighbour>) =
+            let (twins, last, first): (Vec<Twin>, Vec<Neighbour>, Vec<Neighbour>) =
                 future::try_join3(
                     self.rows(&self.statements.keys_at, place(), deadline),
                     self.rows(&self.statements.last_before, place(), deadline),
@@ -274,6 +274,8 @@ impl Table {
 }
 
 type Newest = (i64, Vec<u8>, i64, Vec<u8>, Vec<u8>);
+/// Digest and levels of a seal.
+type Twin = (Vec<u8>, i64);
 /// Index, digest and wrapped epoch of a seal.
 type Neighbour = (i64, Vec<u8>, Vec<u8>);
 

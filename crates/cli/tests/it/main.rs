@@ -19,6 +19,8 @@ mod broadcasting;
 mod broker;
 mod budget_uniformity;
 mod budgeted;
+// The tests of the table use the rest of it.
+#[allow(dead_code)]
 #[path = "../../../table/tests/it/cassandra.rs"]
 mod cassandra;
 mod chain;

@@ -65,7 +65,8 @@ async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
     found.sort_unstable();
     expected.sort_unstable();
     assert_eq!(found, expected);
-    assert!(letters.iter().all(|letter| (1..=5).contains(&letter.position)));
+    // The batch of the other connection may have any place among them.
+    assert!(letters.iter().all(|letter| (1..=6).contains(&letter.position)));
     assert_eq!(dead.list(letters[1].number, 2).await.unwrap(), letters[2..4]);
 
     // They still cannot be stored, so each becomes a new dead letter.

@@ -12,6 +12,7 @@ use moteseal_table::{Options, TableStore};
 use crate::node::{alone, open};
 
 #[test]
+#[ignore = "takes a minute; `make test-long` runs it"]
 fn everything_acknowledged_survives_pauses_and_kills_of_the_node() {
     let cassandra = alone();
     let address = cassandra.keyspace();

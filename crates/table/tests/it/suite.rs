@@ -9,6 +9,7 @@ use moteseal_table::Address;
 use crate::node::{open, shared};
 
 #[test]
+#[ignore = "takes minutes; `make test-long` runs it"]
 fn the_table_passes_the_suite() {
     let cassandra = shared();
     let keyspaces: Mutex<HashMap<String, Address>> = Mutex::default();

@@ -30,8 +30,9 @@ const LEVELS: u8 = 16;
 const AT_ONCE: usize = 64;
 /// The maximum number of bytes for each device, so that 10,000 devices take 200 MB.
 const OF_DEVICE: usize = 20_000;
-/// The maximum number of bytes of a gateway that are not for a device.
-const OF_GATEWAY: usize = 40 << 20;
+/// The maximum number of bytes of a gateway that are not for a device, without the pages of its program's
+/// file. A test build without optimisation has many of those.
+const OF_GATEWAY: usize = 8 << 20;
 
 /// A device with a session.
 struct Device {
@@ -156,6 +157,7 @@ async fn ten_thousand_devices_with_dtls_sessions_take_less_than_200_megabytes_of
         now as f64 / 1e6,
         most as f64 / 1e6
     );
-    assert!(most < OF_GATEWAY + OF_DEVICE * count);
+    let own = most.saturating_sub(memory(&gateway, "RssFile"));
+    assert!(own < OF_GATEWAY + OF_DEVICE * count, "{own}");
     assert!(count < 10_000 || most < 200_000_000);
 }

@@ -67,12 +67,12 @@ fn offers(socket: &UdpSocket, mut frame: impl FnMut(&[u8])) {
     }
 }
 
-/// The reports of a period are sent in `MOTESEAL_SECONDS`, by default 3. The processor time of a report does
+/// The reports of a period are sent in `MOTESEAL_SECONDS`, by default 6. The processor time of a report does
 /// not depend on that; what the gateway needs without reports is measured before and counted for the
 /// whole period. `MOTESEAL_SECONDS=30` sends at the true rate.
 #[test]
 fn a_thousand_nodes_take_two_percent_of_a_core_and_64_megabytes() {
-    let seconds = std::env::var("MOTESEAL_SECONDS").map_or(3, |text| text.parse().unwrap());
+    let seconds = std::env::var("MOTESEAL_SECONDS").map_or(6, |text| text.parse().unwrap());
     let scene = Scene::new();
     let (roster, secret) = group(&scene, NODES);
     let config = std::fs::read_to_string(scene.path("gateway.toml")).unwrap();

@@ -79,11 +79,13 @@ impl Cassandra {
             shell,
             pid: line.trim().parse().unwrap(),
         };
+        let pid = running.pid;
         *self.running.lock().unwrap() = Some(running);
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-            assert!(started.elapsed() < Duration::from_secs(180), "no start:\n{}", log());
+            let has_time = started.elapsed() < Duration::from_secs(180);
+            assert!(has_time && !has_ended(pid), "no start:\n{}", log());
             std::thread::sleep(Duration::from_millis(100));
         }
         // The first start creates the user `cassandra` after it accepts connections.
@@ -153,6 +155,12 @@ impl Cassandra {
         address.password = Some(Password(password.to_owned()));
         address
     }
+}
+
+/// Returns whether a process has ended. Its shell may not have waited for it yet.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, fields)| fields.starts_with(" Z"))
 }
 
 /// Returns the processor time of a process, in seconds: `/proc/PID/stat`, fields 14 and 15.

@@ -77,6 +77,7 @@ mod refused_seals;
 mod rollback;
 mod roster_versions;
 mod sampling_faults;
+mod scale;
 mod scene;
 mod second_verifier;
 mod serial_gateway;

@@ -8,7 +8,7 @@ use crate::coap_transport::{ROSTER, Service};
 use crate::scene::{Scene, repository};
 
 /// A nats-server that ends when this is dropped, and when the test program ends.
-struct Nats {
+pub(crate) struct Nats {
     shell: Child,
     url: String,
     monitor: String,
@@ -16,7 +16,7 @@ struct Nats {
 }
 
 impl Nats {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let server = repository(".venv/engines/bin/nats-server");
         assert!(server.exists(), "nats-server is missing; run tools/engines.sh install nats");
         let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -47,7 +47,7 @@ impl Nats {
         }
     }
 
-    fn arguments(&self) -> [&str; 4] {
+    pub(crate) fn arguments(&self) -> [&str; 4] {
         ["--stream", &self.url, "--stream-monitor", &self.monitor]
     }
 }
@@ -59,12 +59,12 @@ impl Drop for Nats {
     }
 }
 
-fn cloud(scene: &Scene, nats: &Nats, more: &[&str]) -> Service {
+pub(crate) fn cloud(scene: &Scene, nats: &Nats, more: &[&str]) -> Service {
     let run = ["cloud", "run", "--listen", "127.0.0.1:0"];
     Service::start(scene, &[&run[..], &ROSTER, &nats.arguments(), more].concat(), 1)
 }
 
-fn curl(arguments: &[&str]) -> String {
+pub(crate) fn curl(arguments: &[&str]) -> String {
     let output = Command::new("curl").args(["-s", "-m", "20"]).args(arguments).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }

@@ -14,8 +14,9 @@ use super::{HEALTH, NEIGHBOURS, NODE, NODES, RECENT};
 use crate::coap::links::Link;
 use crate::coap::{Code, Format, Request, Response};
 
-/// The number of records that the resource of the recent ones has. They fit into one datagram.
-const RECENT_RECORDS: usize = 8;
+/// The number of records that the resource of the recent ones has. With all values and short names, they fit
+/// into one block.
+const RECENT_RECORDS: usize = 6;
 /// A node is silent if nothing was heard for twice the time that it stated, and this time.
 const GRACE: Duration = Duration::from_secs(30);
 /// The shortest time between two offers of a session to a node, so that repeated frames cause few answers.

@@ -64,7 +64,7 @@ impl Stream {
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => {}
             Err(error) => return Err(StreamError::StreamFailed { what: error.to_string() }),
         }
-        // A replica that is behind may have answered. The leader knows.
+        // The replica that answered may not have the newest messages yet. The leader has them.
         match stream.raw_message_builder().last_by_subject(&subject).send().await {
             Ok(message) => Ok(Some(message.payload)),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),

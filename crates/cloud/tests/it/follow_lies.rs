@@ -195,7 +195,7 @@ async fn endless_invented_changes_make_the_follower_wait() {
         serde_json::to_vec(&summary).unwrap()
     };
     followed(invent, async |_, follower, _| {
-        // Each of the requests was refused by the honest cloud behind the liar.
+        // The honest cloud, to which the false one forwards, refused each of the requests.
         let start = std::time::Instant::now();
         while metric(follower, "moteseal_follow_failures_total").await < 1.0 {
             assert!(start.elapsed() < Duration::from_secs(60));

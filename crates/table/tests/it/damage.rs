@@ -1,4 +1,4 @@
-//! Rows that were changed or deleted behind the store's back.
+//! Rows of a table that another client of Cassandra changed or deleted.
 
 use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
 use moteseal_store::conformance::{Mote, manifest};

@@ -22,7 +22,7 @@ use tracing::info;
 /// The name of the gateway's own health.
 pub const GATEWAY: &str = "gateway";
 /// The shortest time between two notifications of one resource. News within it go together.
-const PAUSE: Duration = Duration::from_millis(30);
+const PAUSE: Duration = Duration::from_millis(60);
 
 /// The health of a gateway and of its nodes.
 pub struct GatewayHealth {

@@ -20,6 +20,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::EpochNumber;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
+use tokio::sync::Notify;
 
 /// The name of an item. Names are ordered by epoch. Within an epoch, the item with the manifest and
 /// bundles is before the items of late seals.
@@ -155,6 +156,7 @@ pub struct Outbox {
     folder: PathBuf,
     /// The items and their sizes in bytes.
     items: Mutex<BTreeMap<Name, u64>>,
+    stored: Notify,
 }
 
 impl Outbox {
@@ -174,7 +176,7 @@ impl Outbox {
                 fs::remove_file(entry.path()).map_err(at(folder))?;
             }
         }
-        Ok(Self { folder: folder.to_owned(), items: Mutex::new(items) })
+        Ok(Self { folder: folder.to_owned(), items: Mutex::new(items), stored: Notify::new() })
     }
 
     fn items(&self) -> MutexGuard<'_, BTreeMap<Name, u64>> {
@@ -207,7 +209,13 @@ impl Outbox {
             let _ = fs::remove_file(&temporary);
         }
         self.items().insert(name, written?);
+        self.stored.notify_one();
         Ok(())
+    }
+
+    /// Waits until an item was stored since the last call.
+    pub(crate) async fn next_stored(&self) {
+        self.stored.notified().await;
     }
 
     /// Reads an item. A damaged file is not modified, so that an operator can inspect it.

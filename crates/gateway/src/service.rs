@@ -28,13 +28,14 @@ use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::{UPKEEP, gauge_value as value};
 use moteseal_service::{LogLimit, Monitor, Monitored};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 mod health;
 mod messages;
 mod rosters;
 mod urgent;
+mod wait;
 
 use crate::clock::Clock;
 use crate::coordinator::{Counts, Refused};
@@ -47,6 +48,7 @@ use crate::station::{Outgoing, Station, StationError};
 use crate::uplink;
 use messages::{confirm, send};
 pub use rosters::{RecordRoster, Rosters};
+use wait::ready_within;
 
 /// The maximum number of frames that the station receives before it commits.
 const INTAKE: usize = 128;
@@ -107,7 +109,6 @@ impl Default for Settings {
 pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     /// Notified when an item was added to the outbox.
-    pub(crate) stored: Arc<Notify>,
     pub(crate) is_link_up: AtomicBool,
     pub(crate) takes_frames: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
@@ -198,7 +199,6 @@ impl Gateway {
         let Self { station, settings, cloud, monitor, rosters, health } = self;
         let shared = Arc::new(Shared {
             metrics: Arc::new(Metrics::new()),
-            stored: Arc::new(Notify::new()),
             is_link_up: AtomicBool::new(false),
             takes_frames: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
@@ -219,7 +219,7 @@ impl Gateway {
             // The link may use the runtime's timers at any time, so the thread must be inside the
             // runtime.
             let _runtime = handle.enter();
-            let _ = ended.send(keeper.run(&*of_station, &handle));
+            let _ = ended.send(keeper.run(&*of_station));
         };
         std::thread::Builder::new()
             .name("station".to_owned())
@@ -227,9 +227,9 @@ impl Gateway {
             .map_err(ServiceError::Thread)?;
         let mut tasks = tokio::task::JoinSet::new();
         if let Some(cloud) = cloud {
-            let (metrics, stored) = (Arc::clone(&shared.metrics), Arc::clone(&shared.stored));
+            let metrics = Arc::clone(&shared.metrics);
             let of_events = (cloud.clone(), Arc::clone(&metrics));
-            tasks.spawn(uplink::run(outbox, cloud, metrics, stored, settings.first_pause));
+            tasks.spawn(uplink::run(outbox, cloud, metrics, settings.first_pause));
             let (cloud, metrics) = of_events;
             tasks.spawn(uplink::urgent::run(urgent, cloud, metrics, settings.first_pause));
         }
@@ -379,14 +379,14 @@ impl Keeper {
         }
     }
 
-    fn run<L: ParentLink + Sync>(mut self, link: &L, handle: &Handle) -> Result<(), ServiceError> {
+    fn run<L: ParentLink + Sync>(mut self, link: &L) -> Result<(), ServiceError> {
         loop {
             if !link.is_up() {
                 self.time.restart_grace(Instant::now());
             }
             let is_last = self.shared.is_stopping.load(Ordering::Relaxed);
             if self.can_take() {
-                self.take_frames(link, handle).map_err(ServiceError::Link)?;
+                self.take_frames(link).map_err(ServiceError::Link)?;
             } else if !is_last {
                 self.wait_for_room();
             }
@@ -408,20 +408,13 @@ impl Keeper {
 
     /// Receives a batch of frames: those that have arrived, or else the next one to arrive within a
     /// tick.
-    fn take_frames<L: ParentLink + Sync>(
-        &mut self,
-        link: &L,
-        handle: &Handle,
-    ) -> Result<(), LinkError> {
+    fn take_frames<L: ParentLink + Sync>(&mut self, link: &L) -> Result<(), LinkError> {
         let others_active = self.others.is_some_and(|received| received.elapsed() < ACTIVE_WITHIN);
         let flooder = self.flooder.take().filter(|_| others_active);
         let of_others = flooder.map_or(Ok(None), |flooder| self.wait_for_others(link, flooder))?;
         let excluded = flooder.filter(|_| of_others.is_some());
         let mut next = match of_others {
-            None => handle
-                .block_on(async { tokio::time::timeout(TICK, link.receive()).await })
-                .ok()
-                .transpose()?,
+            None => ready_within(TICK, link.receive()).transpose()?,
             of_others => of_others,
         };
         self.load_roster(link);
@@ -651,7 +644,6 @@ impl Keeper {
                         "an epoch has ended"
                     );
                 }
-                self.shared.stored.notify_one();
                 Ok(true)
             }
             Err(

@@ -19,7 +19,6 @@ use moteseal_api::{CBOR_SEQ, COSE, NamedError as _, paths};
 use moteseal_net::{Client, NetError};
 use moteseal_seal::stream::{Item as StreamItem, MAX_RUN_EVENTS};
 use moteseal_service::metrics::gauge_value as value;
-use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
 use crate::metrics::Metrics;
@@ -132,7 +131,6 @@ pub(crate) async fn run(
     outbox: Arc<Outbox>,
     cloud: Client,
     metrics: Arc<Metrics>,
-    stored: Arc<Notify>,
     first_pause: Duration,
 ) {
     let mut pauses = Pauses::new(first_pause, LONGEST_PAUSE);
@@ -146,7 +144,7 @@ pub(crate) async fn run(
         let is_due = |name: &&Name| held.is_due(name, now);
         let next = names.iter().find(is_new).or_else(|| names.iter().find(is_due)).copied();
         let Some(name) = next else {
-            let _ = tokio::time::timeout(IDLE, stored.notified()).await;
+            let _ = tokio::time::timeout(IDLE, outbox.next_stored()).await;
             continue;
         };
         match upload(&outbox, &cloud, name).await {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -105,6 +106,8 @@ pub(crate) struct Emulator {
     name: String,
     /// The TCP port of its serial line.
     pub(crate) port: u16,
+    /// The socket of that port. Each QEMU inherits it, so nothing else can take the port while none runs.
+    listener: TcpListener,
     /// QEMU, and the thread that reads what it prints.
     process: Option<(Child, JoinHandle<()>)>,
     /// The lines that the firmware has printed since the first start.
@@ -136,12 +139,13 @@ impl Emulator {
     }
 
     fn start_with_ram(board: Board, folder: &Path, name: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut emulator = Self {
             board,
             folder: folder.to_owned(),
             name: name.to_owned(),
-            port,
+            port: listener.local_addr().unwrap().port(),
+            listener,
             process: None,
             lines: Arc::default(),
         };
@@ -185,12 +189,13 @@ impl Emulator {
         // Without `nodelay`, a byte waits for the acknowledgement of the one before, up to 40 ms. With
         // `mux`, QEMU stores up to 32 bytes for the receiver, which has room for one. The escape
         // character of `mux` is not a byte.
-        let socket = format!("socket,id=line,host=127.0.0.1,port={},server=on,wait=off", self.port);
-        command.args(["-chardev", &format!("{socket},nodelay=on,mux=on")]);
+        // The socket is QEMU's standard input.
+        command.args(["-chardev", "socket,id=line,fd=0,server=on,wait=off,nodelay=on,mux=on"]);
+        let listener = OwnedFd::from(self.listener.try_clone().unwrap());
         command.args(["-serial", "chardev:line", "-echr", "0x100"]);
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", self.file("qmp"))]);
         let log = fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
-        let process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn();
+        let process = command.stdin(listener).stdout(Stdio::piped()).stderr(log).spawn();
         let mut process = process.expect("qemu-system-arm is missing: run tools/setup.sh test");
         let (out, lines) = (BufReader::new(process.stdout.take().unwrap()), self.lines.clone());
         let reader = std::thread::spawn(move || {
@@ -255,6 +260,11 @@ impl Emulator {
             let _ = process.wait();
             let _ = reader.join();
         }
+    }
+
+    /// Returns what all QEMUs of this mote have printed on standard error.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap()
     }
 
     /// Returns the firmware's reports so far: the lines that begin with `mote: `, without that

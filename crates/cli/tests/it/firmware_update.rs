@@ -474,7 +474,9 @@ fn update(scene: &Scene, seed: u64, most: u64) -> (u64, usize) {
                 }
                 mote.power_returns();
             }
-            Some(status) => panic!("{seed}: QEMU ended with {status}: {:#?}", mote.reports()),
+            Some(status) => {
+                panic!("{seed}: QEMU ended with {status}: {} {:#?}", mote.log(), mote.reports())
+            }
         }
     }
     unreachable!()

@@ -37,6 +37,11 @@ demo: setup-build ## Seal, store, sample and verify real readings, then detect t
 	@cargo build --profile demo $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal-demo
 	@cargo run --profile demo --quiet $(CARGO_FLAGS) -p moteseal-demo -- $(DEMO_FLAGS)
 
+.PHONY: demo-scale
+demo-scale: setup-test ## Run a cloud on three JetStream servers and Cassandra, and kill one process of each kind in the middle
+	@cargo build --profile demo $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal -p moteseal-demo
+	@programs=$${CARGO_TARGET_DIR:-target}/demo; $$programs/moteseal-demo scale --moteseal $$programs/moteseal $(DEMO_FLAGS)
+
 .PHONY: bench
 bench: setup-build ## Measure speed against physical limits; fail if a bar is missed
 	@status=0; for suite in hashing verification sies broadcast service retrieval coordinator growth; do \

@@ -44,15 +44,22 @@ nats_get_go() {
         die "could not install golang-go"
 }
 
-# run_nats FOLDER PORT [MONITORING_PORT]: runs a server with JetStream that syncs each message before it acknowledges it.
+# run_nats FOLDER PORT [MONITORING_PORT [NAME CLUSTER_PORT CLUSTER_PORT...]]: runs a server with JetStream that syncs each
+# message before it acknowledges it. With a name, it is a server of a cluster: its own port in the cluster, and those
+# of all servers of the cluster.
 run_nats() {
-    local folder=$1 port=$2 monitoring=${3:-}
+    local folder=$1 port=$2 monitoring=${3:-} name=${4:-} own=${5:-} route
     [ -x "$engines/bin/nats-server" ] || die "nats-server is not installed; run tools/engines.sh install nats"
     mkdir -p "$folder"
     {
         printf 'listen: 127.0.0.1:%s\n' "$port"
         [ -z "$monitoring" ] || printf 'http: 127.0.0.1:%s\n' "$monitoring"
         printf 'jetstream { store_dir: "%s/data", max_file_store: 1GB, sync_interval: always }\n' "$folder"
+        if [ -n "$name" ]; then
+            printf 'server_name: %s\ncluster {\n  name: moteseal\n  listen: 127.0.0.1:%s\n  routes: [\n' "$name" "$own"
+            for route in "${@:6}"; do printf '    nats://127.0.0.1:%s\n' "$route"; done
+            printf '  ]\n}\n'
+        fi
     } >"$folder/nats.conf"
     exec "$engines/bin/nats-server" -c "$folder/nats.conf"
 }

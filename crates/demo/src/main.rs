@@ -2,7 +2,7 @@
 //!
 //! Without a subcommand, eight motes seal, store, sample and verify their readings; then the cloud
 //! lies, a coordinator cheats, and the group changes. `sums` demonstrates private sums with a malicious gateway.
-//! `broadcast` simulates a radio testbed under attack.
+//! `broadcast` simulates a radio testbed under attack. `scale` runs a cloud of many processes on real engines.
 //!
 //! These demonstrations are a separate program, because the `moteseal` program must not contain the
 //! adversary.
@@ -17,6 +17,7 @@ mod life;
 mod random;
 mod readings;
 mod results;
+mod scale;
 mod seals;
 mod show;
 mod sums;
@@ -41,6 +42,7 @@ struct Cli {
 enum Command {
     Sums(sums::Arguments),
     Broadcast(broadcast::Arguments),
+    Scale(scale::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         None => seals::run(&seals),
         Some(Command::Sums(arguments)) => sums::run(&arguments),
         Some(Command::Broadcast(arguments)) => broadcast::run(&arguments),
+        Some(Command::Scale(arguments)) => scale::run(&arguments),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

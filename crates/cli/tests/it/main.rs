@@ -62,6 +62,7 @@ mod import_order;
 mod late_versions;
 mod lying_cloud;
 mod lying_devices;
+mod lying_table;
 mod lying_trees;
 mod mote_health;
 mod mote_qemu;

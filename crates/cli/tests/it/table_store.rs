@@ -1,11 +1,25 @@
 //! A cloud whose store is a keyspace of Cassandra.
 
-use crate::cassandra::Cassandra;
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+use crate::cassandra::{Cassandra, Shared};
 use crate::scene::Scene;
+
+static NODE: Shared = Shared::new(&[], None);
+
+/// Returns the node of this test program, for a test that neither stops nor pauses it.
+pub(crate) fn shared() -> RwLockReadGuard<'static, Cassandra> {
+    NODE.shared()
+}
+
+/// Returns the node of this test program, for a test that stops or pauses it.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, Cassandra> {
+    NODE.alone()
+}
 
 #[test]
 fn a_cloud_on_cassandra_serves_what_it_acknowledged_before_it_was_killed() {
-    let cassandra = Cassandra::new(&[], None);
+    let cassandra = shared();
     let url = cassandra.address("moteseal").to_string();
     let scene = Scene::new();
     scene.table("data.csv", 3_000);

@@ -5,10 +5,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use moteseal_table::{Address, Password, init};
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
 
 /// The node, and the folder with its data.
 pub(crate) struct Cassandra {
@@ -19,6 +21,33 @@ pub(crate) struct Cassandra {
     /// The settings of every start.
     settings: &'static [&'static str],
     user: Option<&'static str>,
+}
+
+/// A node that the tests of a program share. It starts when the first test needs it.
+pub(crate) struct Shared {
+    node: OnceLock<RwLock<Cassandra>>,
+    settings: &'static [&'static str],
+    user: Option<&'static str>,
+}
+
+impl Shared {
+    pub(crate) const fn new(settings: &'static [&'static str], user: Option<&'static str>) -> Self {
+        Self { node: OnceLock::new(), settings, user }
+    }
+
+    fn node(&self) -> &RwLock<Cassandra> {
+        self.node.get_or_init(|| RwLock::new(Cassandra::new(self.settings, self.user)))
+    }
+
+    /// Returns the node, for a test that neither stops nor pauses it.
+    pub(crate) fn shared(&self) -> RwLockReadGuard<'_, Cassandra> {
+        self.node().read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the node, for a test that stops or pauses it. No other test runs at the same time.
+    pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, Cassandra> {
+        self.node().write().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Running {
@@ -129,6 +158,17 @@ impl Cassandra {
     fn signal_pid(&self, pid: u32, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
         assert!(status.unwrap().success());
+    }
+
+    /// Connects to a keyspace as its superuser, for statements that the store has not.
+    pub(crate) async fn session(&self, address: &Address) -> Session {
+        let mut builder = SessionBuilder::new()
+            .known_node(&address.hosts[0])
+            .use_keyspace(&address.keyspace, false);
+        if let Some(user) = self.user {
+            builder = builder.user(user, user);
+        }
+        builder.build().await.unwrap()
     }
 
     /// Returns the processor time that the node has used, in seconds.

@@ -1,11 +1,11 @@
 //! The node that all tests share, and their keyspaces.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use moteseal_table::{Address, Options, TableStore, init};
 
-use crate::cassandra::Cassandra;
+use crate::cassandra::{Cassandra, Shared};
 
 const SETTINGS: &[&str] = &[
     "authenticator=PasswordAuthenticator",
@@ -14,19 +14,16 @@ const SETTINGS: &[&str] = &[
     "permissions_validity=100ms",
 ];
 
-fn node() -> &'static RwLock<Cassandra> {
-    static NODE: OnceLock<RwLock<Cassandra>> = OnceLock::new();
-    NODE.get_or_init(|| RwLock::new(Cassandra::new(SETTINGS, Some("cassandra"))))
-}
+static NODE: Shared = Shared::new(SETTINGS, Some("cassandra"));
 
 /// Returns the node, for a test that neither stops nor pauses it.
 pub(crate) fn shared() -> RwLockReadGuard<'static, Cassandra> {
-    node().read().unwrap_or_else(PoisonError::into_inner)
+    NODE.shared()
 }
 
 /// Returns the node, for a test that stops or pauses it. No other test runs at the same time.
 pub(crate) fn alone() -> RwLockWriteGuard<'static, Cassandra> {
-    node().write().unwrap_or_else(PoisonError::into_inner)
+    NODE.alone()
 }
 
 impl Cassandra {
@@ -44,13 +41,7 @@ impl Cassandra {
     pub(crate) fn cql(&self, address: &Address, statement: &str) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let session = scylla::client::session_builder::SessionBuilder::new()
-                .known_node(&address.hosts[0])
-                .user("cassandra", "cassandra")
-                .use_keyspace(&address.keyspace, false)
-                .build()
-                .await
-                .unwrap();
+            let session = self.session(address).await;
             session.query_unpaged(statement, &[]).await.unwrap();
         });
     }

@@ -1,0 +1,312 @@
+//! A malicious operator of Cassandra changes the rows of a cloud, with checksums that fit. A client that reads
+//! from the honest cloud on these rows accepts nothing false.
+
+use scylla::client::session::Session;
+use xxhash_rust::xxh64::Xxh64;
+
+use crate::scene::{Run, Scene};
+use crate::table_store::shared;
+
+fn hex(bytes: &[u8]) -> String {
+    format!("0x{}", hex::encode(bytes))
+}
+
+/// Returns a value with the checksum that the store expects (crates/table/src/guard.rs).
+fn wrap(key: &[&[u8]], value: &[u8]) -> Vec<u8> {
+    let mut hash = Xxh64::new(0);
+    for part in key {
+        hash.update(&(part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.update(value);
+    [value, &hash.digest().to_be_bytes()].concat()
+}
+
+/// A row of the table `seals`.
+#[derive(Clone, Debug, scylla::DeserializeRow)]
+struct Seal {
+    device: Vec<u8>,
+    span: i32,
+    seal_index: i64,
+    digest: Vec<u8>,
+    kept: i64,
+    variant: Vec<u8>,
+    epoch: Vec<u8>,
+    head: Vec<u8>,
+}
+
+impl Seal {
+    /// Returns the key of the seal in checksums: device, index and digest.
+    fn key(&self) -> Vec<u8> {
+        let index = u32::try_from(self.seal_index).unwrap().to_be_bytes();
+        [&self.device[..], &index, &self.digest].concat()
+    }
+
+    /// Returns the head and the body.
+    fn value(&self) -> &[u8] {
+        &self.head[..self.head.len() - 8]
+    }
+
+    /// Returns the row with this head and body, or at another place, with the right checksums.
+    fn with(&self, value: &[u8]) -> Self {
+        let kept = u32::try_from(self.kept).unwrap().to_be_bytes();
+        let head = wrap(&[b"seal", &self.key(), &kept, &self.variant], value);
+        let epoch = wrap(&[b"epoch", &self.key()], &self.epoch[..self.epoch.len() - 8]);
+        Self { head, epoch, ..self.clone() }
+    }
+
+    fn in_epoch(&self, epoch: u64) -> Self {
+        let epoch = wrap(&[b"epoch", &self.key()], &epoch.to_be_bytes());
+        Self { epoch, ..self.clone() }
+    }
+
+    fn insert(&self) -> String {
+        format!(
+            "INSERT INTO seals (device, span, seal_index, digest, kept, variant, epoch, head) \
+             VALUES ({}, {}, {}, {}, {}, {}, {}, {})",
+            hex(&self.device),
+            self.span,
+            self.seal_index,
+            hex(&self.digest),
+            self.kept,
+            hex(&self.variant),
+            hex(&self.epoch),
+            hex(&self.head),
+        )
+    }
+
+    fn delete(&self) -> String {
+        format!(
+            "DELETE FROM seals WHERE device = {} AND span = {} AND seal_index = {} AND digest = {} \
+             AND kept = {} AND variant = {}",
+            hex(&self.device),
+            self.span,
+            self.seal_index,
+            hex(&self.digest),
+            self.kept,
+            hex(&self.variant),
+        )
+    }
+}
+
+/// The honest rows: those of a device with stars and of one with trees, in the order of their indices.
+struct Rows {
+    stars: Vec<Seal>,
+    trees: Vec<Seal>,
+    /// Digest and encoding of the schema.
+    schema: (Vec<u8>, Vec<u8>),
+    /// A schema with other names, under its own digest.
+    other: Vec<u8>,
+}
+
+/// What a lie writes, and what undoes it.
+struct Change(Vec<String>, Vec<String>);
+
+impl Change {
+    /// Replaces rows.
+    fn replace(old: &[&Seal], new: &[Seal]) -> Self {
+        let back = new.iter().map(Seal::delete).chain(old.iter().map(|row| row.insert())).collect();
+        Self(old.iter().map(|row| row.delete()).chain(new.iter().map(Seal::insert)).collect(), back)
+    }
+}
+
+/// A lie: its name, and what it changes. `dev1` has stars, `dev2` trees.
+type Lie = (&'static str, fn(&Rows) -> Change);
+
+fn changed(value: &[u8], at: usize) -> Vec<u8> {
+    let mut value = value.to_vec();
+    value[at] ^= 1;
+    value
+}
+
+/// Puts the heads and bodies of two rows at each other's place.
+fn exchanged(a: &Seal, b: &Seal) -> Change {
+    Change::replace(&[a, b], &[a.with(b.value()), b.with(a.value())])
+}
+
+/// Replaces one row by another one.
+fn put(old: &Seal, new: Seal) -> Change {
+    Change::replace(&[old], &[new])
+}
+
+const LIES: &[Lie] = &[
+    ("a reading is changed", |rows| {
+        let row = &rows.stars[3];
+        put(row, row.with(&changed(row.value(), row.value().len() - 1)))
+    }),
+    ("a reading of a tree is changed", |rows| {
+        let row = &rows.trees[3];
+        put(row, row.with(&changed(row.value(), row.value().len() - 1)))
+    }),
+    ("the last reading is cut off", |rows| {
+        let row = &rows.stars[3];
+        put(row, row.with(&row.value()[..row.value().len() - 8]))
+    }),
+    ("the signed statement is changed", |rows| {
+        let row = &rows.stars[4];
+        put(row, row.with(&changed(row.value(), 40)))
+    }),
+    ("the signature is changed", |rows| {
+        let row = &rows.trees[4];
+        // Version, epoch, size of a record, number of readings, and length precede the signed statement.
+        let length = usize::from(u16::from_be_bytes([row.value()[21], row.value()[22]]));
+        put(row, row.with(&changed(row.value(), 22 + length)))
+    }),
+    ("the number of readings is changed", |rows| {
+        let row = &rows.stars[4];
+        put(row, row.with(&changed(row.value(), 20)))
+    }),
+    ("the body is empty", |rows| {
+        let row = &rows.stars[4];
+        put(row, row.with(&row.value()[..row.value().len() - 400]))
+    }),
+    ("a seal is dropped", |rows| Change::replace(&[&rows.stars[5]], &[])),
+    ("the first seal is dropped", |rows| Change::replace(&[&rows.trees[0]], &[])),
+    ("the newest seal is dropped", |rows| {
+        Change::replace(&[&rows.stars[rows.stars.len() - 1]], &[])
+    }),
+    ("an old snapshot is restored", |rows| {
+        let newer: Vec<&Seal> = rows.stars[rows.stars.len() / 2..].iter().collect();
+        Change::replace(&newer, &[])
+    }),
+    ("everything is dropped", |rows| Change::replace(&rows.stars.iter().collect::<Vec<_>>(), &[])),
+    ("two seals are exchanged", |rows| exchanged(&rows.stars[2], &rows.stars[6])),
+    ("two seals of trees are exchanged", |rows| exchanged(&rows.trees[2], &rows.trees[6])),
+    ("the seals of two devices are exchanged", |rows| exchanged(&rows.stars[2], &rows.trees[2])),
+    ("a seal is repeated at another index", |rows| {
+        let old = &rows.stars[5];
+        let new = Seal { seal_index: old.seal_index, ..rows.stars[4].clone() };
+        put(old, new.with(rows.stars[4].value()))
+    }),
+    ("a seal has the digest of another one", |rows| {
+        let old = &rows.trees[5];
+        let new = Seal { digest: rows.trees[6].digest.clone(), ..old.clone() };
+        put(old, new.with(old.value()))
+    }),
+    ("a seal of one device is given to the other", |rows| {
+        let (old, from) = (&rows.trees[7], &rows.stars[7]);
+        let new = Seal { device: old.device.clone(), ..from.clone() };
+        put(old, new.with(from.value()))
+    }),
+    ("levels are said to be missing", |rows| {
+        let old = &rows.stars[3];
+        let new = Seal { kept: old.kept & !1, ..old.clone() };
+        put(old, new.with(old.value()))
+    }),
+    ("a seal is in an earlier epoch", |rows| {
+        let row = &rows.stars[8];
+        let value = [&row.value()[..1], &rows.stars[2].value()[1..9], &row.value()[9..]].concat();
+        put(row, row.with(&value))
+    }),
+    ("a search finds a seal in no epoch", |rows| {
+        let row = &rows.stars[rows.stars.len() - 1];
+        put(row, row.in_epoch(u64::MAX))
+    }),
+    ("the schema is another one", |rows| {
+        let (digest, honest) = &rows.schema;
+        let other = wrap(&[b"schema", digest], &rows.other);
+        let update = |value: &[u8]| {
+            format!("UPDATE schemas SET encoding = {} WHERE digest = {}", hex(value), hex(digest))
+        };
+        Change(vec![update(&other)], vec![update(honest)])
+    }),
+    ("the schema is gone", |rows| {
+        let (digest, honest) = &rows.schema;
+        let (digest, honest) = (hex(digest), hex(honest));
+        Change(
+            vec![format!("DELETE FROM schemas WHERE digest = {digest}")],
+            vec![format!("INSERT INTO schemas (digest, encoding) VALUES ({digest}, {honest})")],
+        )
+    }),
+    ("the partitions of a device are gone", |rows| {
+        let device = hex(&rows.stars[0].device);
+        Change(
+            vec![format!("DELETE FROM spans WHERE device = {device}")],
+            vec![format!("INSERT INTO spans (device, span) VALUES ({device}, 0)")],
+        )
+    }),
+];
+
+async fn write(session: &Session, statements: &[String]) {
+    for statement in statements {
+        session.query_unpaged(statement.as_str(), &[]).await.unwrap();
+    }
+}
+
+async fn seals_of(session: &Session, device: &str) -> Vec<Seal> {
+    let select = format!(
+        "SELECT device, span, seal_index, digest, kept, variant, epoch, head FROM seals \
+         WHERE device = 0x{device} AND span = 0"
+    );
+    let result = session.query_unpaged(select, &[]).await.unwrap().into_rows_result().unwrap();
+    result.rows::<Seal>().unwrap().map(Result::unwrap).collect()
+}
+
+/// Gets all readings of both devices up to the end.
+fn get(scene: &Scene, url: &str) -> [Run; 2] {
+    ["dev1", "dev2"].map(|device| {
+        let range = ["--since", "2026-01-01", "--until", "2026-01-01T16:00:00Z"];
+        let get = ["get", device, "--from", url, "--rate", "1", "--format", "csv"];
+        scene.with_roster(&[&get[..], &range].concat())
+    })
+}
+
+#[test]
+fn every_lie_of_a_malicious_table_is_named_by_the_client() {
+    let (scene, cassandra) = (Scene::new(), shared());
+    let address = cassandra.address("lies");
+    let url = address.to_string();
+    scene.run(&["store", "init", "--replicas", "1", "--store", &url]).done();
+    scene.table("readings.csv", 960);
+    scene.seal("readings.csv", "dev1", &[]).done();
+    scene.seal("readings.csv", "dev2", &["--scheme", "tree"]).done();
+    let cloud = scene.cloud(&url);
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    let honest = get(&scene, &cloud.url).map(Run::done);
+    assert!(honest.iter().all(|run| run.out.lines().count() == 961), "{honest:?}");
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let session = runtime.block_on(cassandra.session(&address));
+    let show = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"];
+    let roster = scene.run(&show).done().json();
+    let rows = |name: &str| {
+        let devices = roster["devices"].as_array().unwrap();
+        let device = devices.iter().find(|device| device["name"] == name).unwrap();
+        runtime.block_on(seals_of(&session, device["id"].as_str().unwrap()))
+    };
+    let (stars, trees) = (rows("dev1"), rows("dev2"));
+    assert_eq!((stars.len(), trees.len()), (16, 16));
+    let schemas = runtime.block_on(async {
+        let all = session.query_unpaged("SELECT digest, encoding FROM schemas", &[]).await.unwrap();
+        let all = all.into_rows_result().unwrap();
+        all.rows::<(Vec<u8>, Vec<u8>)>().unwrap().map(Result::unwrap).collect::<Vec<_>>()
+    });
+    assert_eq!(schemas.len(), 1);
+    let schema = schemas[0].clone();
+    let text = String::from_utf8_lossy(&schema.1).into_owned();
+    let at = text.find("humidity").expect("the name of a column");
+    let mut other = schema.1[..schema.1.len() - 8].to_vec();
+    other[at..at + 8].copy_from_slice(b"moisture");
+    let rows = Rows { stars, trees, schema, other };
+
+    let mut accepted = Vec::new();
+    for (name, lie) in LIES {
+        let Change(lies, undo) = lie(&rows);
+        runtime.block_on(write(&session, &lies));
+        let results = get(&scene, &cloud.url);
+        runtime.block_on(write(&session, &undo));
+        let refused: Vec<&str> =
+            results.iter().filter(|run| run.code != 0).map(|run| run.failed(run.code)).collect();
+        println!("{name}: {refused:?}");
+        if refused.is_empty() {
+            accepted.push(name);
+        }
+        for (run, honest) in results.iter().zip(&honest) {
+            // What was printed before the refusal is true.
+            assert!(honest.out.starts_with(&run.out), "{name}: {run:?}");
+        }
+    }
+    assert!(accepted.is_empty(), "{accepted:?}");
+    let again = get(&scene, &cloud.url).map(Run::done);
+    assert_eq!(again.map(|run| run.out), honest.map(|run| run.out));
+}

@@ -85,7 +85,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }))?;
     } else {
         let mut out = Stdout::lock();
-        out.line(format_args!("\n  killed        {}", cloud.killed.join(", ")))?;
+        out.line("")?;
+        out.line(format_args!("  killed        {}", cloud.killed.join(", ")))?;
         out.line(format_args!(
             "  acknowledged  {} of {} in {:.1} s",
             thousands(acknowledged),
@@ -99,10 +100,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             drained.as_secs_f64()
         ))?;
         out.line(format_args!(
-            "  missing       {} of {} readings\n",
+            "  missing       {} of {} readings",
             thousands(sealed - served.readings.min(sealed)),
             thousands(sealed)
         ))?;
+        out.line("")?;
     }
     if served.bundles == acknowledged && acknowledged == bundles && served.readings == sealed {
         return Ok(());

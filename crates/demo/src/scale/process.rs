@@ -58,7 +58,6 @@ impl Process {
         prefix: &'static str,
         limit: Duration,
     ) -> Result<String, Failure> {
-        let missing = || self.failed(format_args!("it printed no line with {prefix}"));
         let out = self.guard.stdout.take();
         let out = out.ok_or_else(|| internal("the output of a process is read twice"))?;
         let (sender, line) = mpsc::channel();
@@ -70,7 +69,8 @@ impl Process {
                 }
             }
         });
-        line.recv_timeout(limit).map_err(|_| missing())
+        line.recv_timeout(limit)
+            .map_err(|_| self.failed(format_args!("it printed no line with {prefix}")))
     }
 
     /// Returns the failure of this process, with the last lines that it printed.

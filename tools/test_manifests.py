@@ -16,19 +16,29 @@ READ = [manifests.FOLDER, *(f"{manifests.CLI}/{file}" for file, _ in manifests.C
 
 
 class Manifests(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        for path in READ:
+            (cls.root / path).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
+            copy(ROOT / path, cls.root / path)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
     def findings(self, file: str = "compose.yaml", old: str = "", new: str = "") -> list[str]:
         """Returns the findings after the first `old` in a file of the folder was replaced by `new`."""
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for path in READ:
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
-                copy(ROOT / path, root / path)
-            changed = root / manifests.FOLDER / file
-            text = changed.read_text(encoding="utf-8")
-            self.assertIn(old, text)
-            changed.write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
-            return manifests.findings(root)[0]
+        path = self.root / manifests.FOLDER / file
+        text = path.read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        path.write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
+        try:
+            return manifests.findings(self.root)[0]
+        finally:
+            path.write_text(text, encoding="utf-8")
 
     def test_the_manifests_have_no_findings(self):
         self.assertEqual(self.findings(), [])

@@ -73,6 +73,8 @@ lint-files: setup-test
 	@tools/hygiene.py
 	@tools/test_hygiene.py
 	@tools/claims.py
+	@tools/manifests.py
+	@tools/test_manifests.py
 	@tools/telosb_csv.py --check
 	$(call step,dependencies)
 	@tools/deny.sh

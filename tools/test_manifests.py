@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Tests of tools/manifests.py and tools/small_yaml.py: a change that breaks a manifest is found, and the manifests have no finding."""
+
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import manifests
+import small_yaml
+
+ROOT = pathlib.Path(__file__).parent.parent
+READ = [manifests.FOLDER, *(f"{manifests.CLI}/{file}" for file, _ in manifests.COMMANDS.values()),
+        *(f"{manifests.CLI}/{file}" for file in manifests.FLATTENED),
+        "tools/engines/nats.sh", "tools/engines/cassandra/pom.xml", "Cargo.toml", "rust-toolchain.toml"]
+
+
+class Manifests(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        for path in READ:
+            (cls.root / path).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (ROOT / path).is_dir() else shutil.copy
+            copy(ROOT / path, cls.root / path)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def findings(self, file: str = "compose.yaml", old: str = "", new: str = "") -> list[str]:
+        """Returns the findings after the first `old` in a file of the folder was replaced by `new`."""
+        path = self.root / manifests.FOLDER / file
+        text = path.read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        path.write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
+        try:
+            return manifests.findings(self.root)[0]
+        finally:
+            path.write_text(text, encoding="utf-8")
+
+    def test_the_manifests_have_no_findings(self):
+        self.assertEqual(self.findings(), [])
+
+    def test_reports_each_kind_of_finding(self):
+        cases = [
+            ("compose.yaml", "--stream-replicas=3", "--replica=3", "no option --replica"),
+            ("compose.yaml", "--stream-replicas=3", "--stream-replicas", "needs a value"),
+            ("compose.yaml", "image: cassandra:5.0.9", "image: cassandra:5.0", "is not pinned"),
+            ("compose.yaml", "image: nats:2.15.3-alpine", "image: nats:2.14.0-alpine", "is not version"),
+            ("compose.yaml", "127.0.0.1:8080/readyz", "127.0.0.1:8080/ready", "does not read"),
+            ("compose.yaml", "127.0.0.1:8080/healthz", "127.0.0.1:8081/healthz", "does not read"),
+            ("compose.yaml", "source: edge.crt", "source: other.crt", "other.crt is used but not declared"),
+            ("compose.yaml", "edge.key: { file: secrets/edge.key }", "edge.key: { environment: EDGE }", "is not a file"),
+            ("compose.yaml", "MOTESEAL_CASSANDRA_PASSWORD_FILE: /run", "MOTESEAL_CASSANDRA_PASSWORD: /run", "has a secret"),
+            ("compose.yaml", "tls://nats-0.nats:4222", "tls://intake:pw@nats-0.nats:4222", "a password in a URL"),
+            ("compose.yaml", "depends_on: { cassandra-0:", "depends_on: { cassandra-9:", "cassandra-9, which does not exist"),
+            ("compose.yaml", "name: moteseal", "name: 'moteseal'", "line "),
+            ("kubernetes.yaml", "--role=worker", "--roles=worker", "no option --roles"),
+            ("kubernetes.yaml", "path: /readyz, port: http }", "path: /ready, port: http }", "does not read"),
+            ("kubernetes.yaml", "path: /readyz, port: http }", "path: /readyz, port: https }", "port https, which is not declared"),
+            ("kubernetes.yaml", "path: /healthz, port: http, scheme: HTTPS", "path: /healthz, port: http", "by HTTPS"),
+            ("kubernetes.yaml", "values: [intake, worker, serve, stream-init]", "values: [intakes]", "label app: intakes"),
+            ("kubernetes.yaml", "- { name: state, mountPath", "- { name: states, mountPath", "state, states are not both"),
+            ("kubernetes.yaml", "kind: Namespace", "kind: Secret", "made by the operator"),
+            ("kubernetes.yaml", "name: MOTESEAL_CASSANDRA_PASSWORD_FILE", "name: MOTESEAL_CASSANDRA_PASSWORD", "has a secret"),
+            ("Dockerfile", "FROM rust:1.95.0-slim", "FROM rust:slim", "is not pinned"),
+            ("nats.conf", "include accounts.conf", "seed: SU" + "A" * 56, "a seed of an nkey"),
+        ]
+        for file, old, new, what in cases:
+            found = self.findings(file, old, new)
+            self.assertTrue(any(what in line for line in found), f"{old} -> {new}: {found}")
+
+    def test_the_options_are_those_of_the_program(self):
+        options = manifests.options_of(ROOT)
+        self.assertEqual(options["store", "init"], {"store": True, "replicas": True})
+        # One from each structure of `cloud run`.
+        for name in ("roster", "stream-monitor", "follow", "log"):
+            self.assertIs(options["cloud", "run"].get(name), True, name)
+        self.assertNotIn("stream-init", options["cloud", "run"])
+
+
+class SmallYaml(unittest.TestCase):
+    def test_reads_each_construct(self):
+        text = """
+# a comment
+base: &base { a: 1, b: [x, "y, z", {}] } # another
+derived:
+  <<: *base
+  a: 2
+list:
+- one: "a # b"
+  two: http://host:1/x#y
+- plain text
+text: |
+  first
+    second
+
+  third
+empty:
+---
+second: true
+"""
+        first, second = small_yaml.documents(text)
+        self.assertEqual(first["derived"], {"a": 2, "b": ["x", "y, z", {}]})
+        self.assertEqual(first["list"][0], {"one": "a # b", "two": "http://host:1/x#y"})
+        self.assertEqual(first["list"][1], "plain text")
+        self.assertEqual(first["text"], "first\n  second\n\nthird\n")
+        self.assertEqual((first["empty"], second), (None, {"second": True}))
+
+    def test_refuses_anything_else_with_its_line(self):
+        for text in ["a: 1\na: 2", "a: 'x'", "a: >\n  x", "a: {b: 1", "a: *b", "a:\n\t- b", "a: {b: 1} c", "a: 1\n  b: 2",
+                     "a: \"x", "just text", "- - a", "a: 0440", "a: yes", "a: 1.0", "a: b: c"]:
+            with self.assertRaisesRegex(small_yaml.YamlError, r"line \d+: ", msg=text):
+                small_yaml.documents(text)
+
+
+if __name__ == "__main__":
+    unittest.main()

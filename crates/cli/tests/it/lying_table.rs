@@ -208,7 +208,7 @@ const LIES: &[Lie] = &[
     ("a search by epoch skips a seal", "Missing", |rows| {
         put(&rows.stars[0], rows.stars[0].in_epoch(0))
     }),
-    ("the schema is another one", "SchemaMismatch", |rows| {
+    ("the schema is another one", "StatementMismatch", |rows| {
         let (digest, honest) = &rows.schema;
         let other = wrap(&[b"schema", digest], &rows.other);
         let update = |value: &[u8]| {

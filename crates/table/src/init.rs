@@ -1,12 +1,19 @@
 //! Creates the keyspace and its tables, and migrates them.
 
+use std::time::Duration;
+
 use scylla::client::session::Session;
+use scylla::statement::unprepared::Statement;
 use tokio::runtime::Builder;
 
 use crate::address::Address;
 use crate::connect::{Check, connect, exists, version};
 use crate::error::OpenError;
 use crate::tables::{MIGRATIONS, VERSION};
+
+/// The time within which the nodes must make a change of the keyspace or its tables. With several nodes that
+/// are busy, one takes longer than a request.
+const CHANGE: Duration = Duration::from_secs(60);
 
 /// What [`init`] found and did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +83,8 @@ async fn create(address: &Address, replicas: u32) -> Result<Initialized, OpenErr
 }
 
 async fn run(check: &Check<'_>, session: &Session, statement: &str) -> Result<(), OpenError> {
+    let mut statement = Statement::new(statement);
+    statement.set_request_timeout(Some(CHANGE));
     session
         .query_unpaged(statement, &[])
         .await

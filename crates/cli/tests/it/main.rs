@@ -27,6 +27,7 @@ mod chain;
 mod chance;
 mod cheating_coordinator;
 mod claimed_silent;
+mod cluster;
 mod coap_dissected;
 mod coap_memory;
 mod coap_transport;
@@ -67,6 +68,10 @@ mod lying_trees;
 mod mote_health;
 mod mote_qemu;
 mod named_readings;
+// The tests of the stream use the rest of it.
+#[allow(dead_code)]
+#[path = "../../../stream/tests/it/server.rs"]
+mod nats;
 mod output_files;
 mod outputs_and_proofs;
 mod pairings;
@@ -79,6 +84,7 @@ mod rollback;
 mod roster_versions;
 mod sampling_faults;
 mod scale;
+mod scale_faults;
 mod scene;
 mod second_verifier;
 mod serial_gateway;

@@ -5,8 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::coap_transport::Service;
+use crate::nats::Server;
 use crate::scene::Scene;
-use crate::stream_roles::{Nats, cloud, curl};
+use crate::stream_roles::{cloud, curl};
 use crate::table_store::alone;
 
 /// Kills a process, which gets no time to stop.
@@ -17,7 +18,7 @@ fn kill(process: Service) {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_an_intake_a_worker_and_the_table_are_killed() {
-    let (scene, nats, cassandra) = (Scene::new(), Nats::start(), alone());
+    let (scene, nats, cassandra) = (Scene::new(), Server::start(), alone());
     let table = cassandra.address("scale").to_string();
     scene.run(&["store", "init", "--replicas", "1", "--store", &table]).done();
     let limits = ["--max-mib", "64", "--piece-mib", "64", "--dead-mib", "8", "--ack-wait", "2"];

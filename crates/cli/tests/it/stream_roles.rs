@@ -1,65 +1,13 @@
 //! A cloud in several processes: an intake, workers and a server of reads, over a real nats-server.
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::coap_transport::{ROSTER, Service};
-use crate::scene::{Scene, repository};
+use crate::nats::Server;
+use crate::scene::Scene;
 
-/// A nats-server that ends when this is dropped, and when the test program ends.
-pub(crate) struct Nats {
-    shell: Child,
-    url: String,
-    monitor: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Nats {
-    pub(crate) fn start() -> Self {
-        let server = repository(".venv/engines/bin/nats-server");
-        assert!(server.exists(), "nats-server is missing; run tools/engines.sh install nats");
-        let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (port, monitor) = (port(), port());
-        let folder = tempfile::tempdir().unwrap();
-        let script = r#""$@" & server=$!; read -r _; kill -9 $server"#;
-        let shell = Command::new("sh")
-            .args(["-c", script, "nats"])
-            .arg(repository("tools/engines.sh"))
-            .args(["run", "nats"])
-            .arg(folder.path())
-            .args([port.to_string(), monitor.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < until, "the server does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Self {
-            shell,
-            url: format!("nats://127.0.0.1:{port}"),
-            monitor: format!("http://127.0.0.1:{monitor}"),
-            _folder: folder,
-        }
-    }
-
-    pub(crate) fn arguments(&self) -> [&str; 4] {
-        ["--stream", &self.url, "--stream-monitor", &self.monitor]
-    }
-}
-
-impl Drop for Nats {
-    fn drop(&mut self) {
-        drop(self.shell.stdin.take());
-        let _ = self.shell.wait();
-    }
-}
-
-pub(crate) fn cloud(scene: &Scene, nats: &Nats, more: &[&str]) -> Service {
+pub(crate) fn cloud(scene: &Scene, nats: &Server, more: &[&str]) -> Service {
     let run = ["cloud", "run", "--listen", "127.0.0.1:0"];
     Service::start(scene, &[&run[..], &ROSTER, &nats.arguments(), more].concat(), 1)
 }
@@ -71,7 +19,7 @@ pub(crate) fn curl(arguments: &[&str]) -> String {
 
 #[test]
 fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
-    let (scene, nats) = (Scene::new(), Nats::start());
+    let (scene, nats) = (Scene::new(), Server::start());
     let stream = |more: &[&str]| scene.run(&[&["stream"][..], more, &nats.arguments()].concat());
     let run = stream(&["check", "--role", "intake"]);
     assert!(run.failed(2).contains("StreamMissing"), "{}", run.stderr);

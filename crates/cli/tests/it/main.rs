@@ -83,7 +83,6 @@ mod refused_seals;
 mod rollback;
 mod roster_versions;
 mod sampling_faults;
-mod scale;
 mod scale_faults;
 mod scene;
 mod second_verifier;

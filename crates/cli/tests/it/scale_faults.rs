@@ -1,9 +1,11 @@
 //! A cloud on a cluster of three nats-servers and on Cassandra, while processes are killed and paused, servers
-//! are cut off and their disks are full. Nothing that was acknowledged is missing, stored twice or altered.
+//! are cut off and their disks are full, and the clocks of an intake and a worker are wrong by hours. Nothing that was acknowledged is missing, stored twice or altered.
 //!
-//! `MOTESEAL_SEEDS` sets the number of runs, by default 2, and `MOTESEAL_FIRST_SEED` the first seed. Each run
-//! has new readings, three faults and a check of everything. A seed determines the faults.
+//! `MOTESEAL_SEEDS` sets the number of runs, by default 2, and `MOTESEAL_FIRST_SEED` the first seed, by default 4:
+//! intakes, workers and Cassandra are killed, and a server is cut off. Each run has new readings, three faults
+//! and a check of everything. A seed determines the faults.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -66,6 +68,13 @@ impl Fault {
 /// Returns temperature and humidity of a reading, without their fractions.
 const fn reading_of(reading: u64, seed: u64) -> [u64; 2] {
     [20 + (reading + seed) % 7, 40 + reading % 9]
+}
+
+/// Returns the library that changes the clock of a process.
+fn faketime() -> PathBuf {
+    let folders = std::fs::read_dir("/usr/lib").unwrap().map(|folder| folder.unwrap().path());
+    let mut libraries = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1"));
+    libraries.find(|path| path.exists()).expect("faketime is missing; run tools/setup.sh test")
 }
 
 fn signal(process: &Service, signal: Signal) {
@@ -140,20 +149,27 @@ impl<'c> Site<'c> {
             reads: None,
             readings: 0,
         };
-        site.intakes = (0..2).map(|_| site.process("intake")).collect();
+        site.intakes = (0..2).map(|number| site.process("intake", number)).collect();
         let urls = site.intakes.iter().map(|intake| intake.url("http").to_owned());
         *site.urls.lock().unwrap() = urls.collect();
-        site.workers = (0..2).map(|_| site.process("worker")).collect();
-        site.reads = Some(site.process("serve"));
+        site.workers = (0..2).map(|number| site.process("worker", number)).collect();
+        site.reads = Some(site.process("serve", 0));
         site
     }
 
-    fn process(&self, role: &str) -> Service {
+    /// Starts a process. The clock of the first one with a role is right; that of the second one is not.
+    fn process(&self, role: &str, number: usize) -> Service {
         let stream = self.cluster.arguments();
         let stream: Vec<&str> = stream.iter().map(String::as_str).collect();
         let run =
             ["cloud", "run", "--listen", "127.0.0.1:0", "--role", role, "--store", &self.table];
-        Service::start(&self.scene, &[&run[..], &ROSTER, &stream].concat(), 1)
+        let mut command = self.scene.command(&[&run[..], &ROSTER, &stream].concat());
+        if number > 0 {
+            let clock = if role == "worker" { "+3h" } else { "-3h" };
+            command.env("LD_PRELOAD", faketime()).env("FAKETIME", clock);
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        }
+        Service::of(command, 1)
     }
 
     /// Makes a fault happen. Returns false if it is impossible here.
@@ -184,13 +200,13 @@ impl<'c> Site<'c> {
             Fault::TableKilled => self.cassandra.start(&[]),
             Fault::TablePaused => self.cassandra.signal("CONT"),
             Fault::IntakeKilled(number) => {
-                self.intakes[number] = self.process("intake");
+                self.intakes[number] = self.process("intake", number);
                 self.urls.lock().unwrap()[number] = self.intakes[number].url("http").to_owned();
             }
             Fault::IntakePaused(number) => signal(&self.intakes[number], Signal::CONT),
-            Fault::WorkerKilled(number) => self.workers[number] = self.process("worker"),
+            Fault::WorkerKilled(number) => self.workers[number] = self.process("worker", number),
             Fault::WorkerPaused(number) => signal(&self.workers[number], Signal::CONT),
-            Fault::ReadsKilled => self.reads = Some(self.process("serve")),
+            Fault::ReadsKilled => self.reads = Some(self.process("serve", 0)),
         }
     }
 
@@ -275,7 +291,7 @@ impl<'c> Site<'c> {
 fn faults_of_every_process_and_engine_lose_double_and_alter_nothing() {
     let number =
         |name: &str, usual| std::env::var(name).map_or(usual, |text| text.parse::<u64>().unwrap());
-    let (seeds, first) = (number("MOTESEAL_SEEDS", 2), number("MOTESEAL_FIRST_SEED", 0));
+    let (seeds, first) = (number("MOTESEAL_SEEDS", 2), number("MOTESEAL_FIRST_SEED", 4));
     let cassandra = alone();
     let mut site = Site::new(&cassandra);
     let start = Instant::now();

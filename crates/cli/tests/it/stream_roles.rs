@@ -60,7 +60,7 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
             "dev1",
             "--from",
             url,
-            "--after",
+            "--after-position",
             &position.to_string(),
             "--rate",
             "1",

@@ -45,7 +45,8 @@ nats_get_go() {
 }
 
 # run_nats FOLDER PORT [MONITORING_PORT [NAME CLUSTER_PORT CLUSTER_PORT...]]: runs a server with JetStream that syncs each
-# message before it acknowledges it. With a name, it is a server of a cluster: its own port in the cluster, and those
+# message before it acknowledges it. A file more.conf in FOLDER has further lines of its configuration, for example users.
+# With a name, it is a server of a cluster: its own port in the cluster, and those
 # of all servers of the cluster.
 run_nats() {
     local folder=$1 port=$2 monitoring=${3:-} name=${4:-} own=${5:-} route
@@ -60,6 +61,7 @@ run_nats() {
             for route in "${@:6}"; do printf '    nats://127.0.0.1:%s\n' "$route"; done
             printf '  ]\n}\n'
         fi
+        [ ! -f "$folder/more.conf" ] || cat "$folder/more.conf"
     } >"$folder/nats.conf"
     exec "$engines/bin/nats-server" -c "$folder/nats.conf"
 }

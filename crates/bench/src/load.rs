@@ -1,5 +1,5 @@
-//! Generates the load for measuring the service: a fleet of devices that seal, uploaders that send
-//! bundles, and the service in a separate process.
+//! Generates the load for measuring the service: the lab's fleet of devices that seal, uploaders that
+//! send bundles, and the service in a separate process.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,115 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use moteseal_core::record::EpochNumber;
-use moteseal_core::record::Scheme;
-use moteseal_core::schema::{Field, Schema};
-use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
-use moteseal_device::seal::{Bundle, Chain, Profile, Sealer};
-use moteseal_seal::level::SaltKey;
+use moteseal_device::seal::Bundle;
 use moteseal_verify::Roster;
-use moteseal_verify::issue::FirstRoster;
 
-pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
-
-/// The devices of one group, each with its chain of seals.
-pub(crate) struct Fleet {
-    pub(crate) roster: Roster,
-    operator: SecretKey,
-    sealers: Vec<Sealer<SecretKey>>,
-    epoch: u64,
-}
-
-impl Fleet {
-    /// Creates a fleet of `devices` devices with Ed25519, 16 levels, epochs of an hour, and records
-    /// of 4 bytes.
-    pub(crate) fn new(devices: u16, scheme: Scheme) -> Result<Self, Failed> {
-        let operator = SecretKey::from_seed(Algorithm::Ed25519, &[0xff; 32])?;
-        let names: Vec<String> = (0..devices).map(|device| format!("dev{device}")).collect();
-        let secrets: Vec<SecretKey> = (0..devices)
-            .map(|device| SecretKey::from_seed(Algorithm::Ed25519, &seed(1, device)))
-            .collect::<Result<_, _>>()?;
-        let keys: Vec<_> =
-            names.iter().map(String::as_str).zip(secrets.iter().map(SecretKey::public)).collect();
-        let group = FirstRoster {
-            group: "fleet",
-            epoch_ms: 3_600_000,
-            levels: 16,
-            budget: None,
-            devices: &keys,
-        };
-        let roster = Roster::open(&group.issue(&operator)?, &operator.public())?;
-        let mut buffer = [0; 256];
-        let schema = Schema::encode(&[Field::parse("reading::u32")?], &mut buffer)?;
-        let mut sealers = Vec::new();
-        for (device, (name, secret)) in (0..devices).zip(names.iter().zip(secrets)) {
-            let profile = Profile::new(&roster, name, scheme, &schema)
-                .ok_or("a device is not in the roster")?;
-            let chain = Chain::start(profile.certificate);
-            sealers.push(Sealer::new(profile, secret, SaltKey::new(seed(2, device)), chain));
-        }
-        Ok(Self { roster, operator, sealers, epoch: 400_000 })
-    }
-
-    /// Seals the next `epochs` epochs of each device with `events` readings each, and returns the
-    /// bundles.
-    pub(crate) fn seal(&mut self, epochs: u64, events: u32) -> Result<Vec<Vec<Bundle>>, Failed> {
-        let first = self.epoch;
-        self.epoch += epochs;
-        let mut fleet = Vec::new();
-        for sealer in &mut self.sealers {
-            let mut bundles = Vec::new();
-            for epoch in first..first + epochs {
-                for reading in 0..events {
-                    bundles.extend(sealer.push(EpochNumber(epoch), &record(epoch, reading))?);
-                }
-            }
-            bundles.extend(sealer.close(true)?);
-            fleet.push(bundles);
-        }
-        Ok(fleet)
-    }
-
-    /// Returns the operator's public key, with which the roster is verified.
-    pub(crate) fn operator_key(&self) -> PublicKey {
-        self.operator.public()
-    }
-
-    /// Returns the next epoch to seal.
-    pub(crate) const fn next_epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// Writes the roster and the operator's public key to files for a service.
-    pub(crate) fn write(&self, folder: &Path) -> Result<(), Failed> {
-        let mut pem = [0; moteseal_core::identity::MAX_PEM];
-        std::fs::write(folder.join("roster.cbor"), self.roster.bytes())?;
-        std::fs::write(
-            folder.join("op.pub.pem"),
-            moteseal_core::identity::encode_public_pem(&self.operator_key(), &mut pem)?,
-        )?;
-        Ok(())
-    }
-}
-
-/// Returns the record of a device's reading with this index in an epoch, as [`Fleet::seal`] seals
-/// it.
-pub(crate) const fn record(epoch: u64, reading: u32) -> [u8; 4] {
-    (reading ^ epoch as u32).to_be_bytes()
-}
-
-/// Returns the sum of all bytes of a device's readings in an epoch. An application that computes
-/// this sum has read each of the readings.
-pub(crate) fn byte_sum(epoch: u64, readings: u32) -> u64 {
-    (0..readings).flat_map(|reading| record(epoch, reading)).map(u64::from).sum()
-}
-
-/// Returns a seed for the secret of kind `kind` of a device.
-fn seed(kind: u8, device: u16) -> [u8; 32] {
-    let mut seed = [kind; 32];
-    seed[..2].copy_from_slice(&device.to_be_bytes());
-    seed
-}
+pub(crate) use moteseal_lab::latency::{Failed, Fleet, byte_sum};
 
 /// A cloud in a separate process, so that its processor time can be measured.
 pub(crate) struct Service {

@@ -30,7 +30,7 @@ use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 use tokio::sync::oneshot;
 
-use crate::broker::Broker;
+use crate::broker::{Broker, own_clients};
 use crate::load::Failed;
 use crate::measure::{Bar, Report, median};
 
@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let mut rates = vec![Vec::new(); 5];
     let (mut ratios, mut syncs) = (vec![Vec::new(); 4], Vec::new());
     for run in 0..=RUNS {
-        let peer = MESSAGES as f64 / broker.own_clients(MESSAGES)?.as_secs_f64();
+        let peer = MESSAGES as f64 / own_clients(&broker, MESSAGES)?.as_secs_f64();
         let mut found = Vec::new();
         for version in [Version::V5, Version::V3] {
             for (events, messages) in [(1, MESSAGES), (64, FULL_MESSAGES)] {

@@ -14,9 +14,11 @@
 //!   and the types of our measurements.
 //!
 //! - Self-monitoring of motes (the same deliverable): [`health`] simulates its experiment.
+//! - Latency from the sensor to the store (Mishra et al.): [`latency`] runs brokers, clouds and engines as
+//!   processes, and takes the times of messages.
 //!
 //! [`figure`] draws figures, and [`report`] writes the pages of results. The crate does not measure
-//! speed; `moteseal-bench` does. No parameter is tuned to match a paper.
+//! the speed of code; `moteseal-bench` does. No parameter is tuned to match a paper.
 //!
 //! # Example
 //!
@@ -43,6 +45,7 @@ pub mod experiment;
 pub mod figure;
 pub mod health;
 pub mod kept;
+pub mod latency;
 pub mod radio;
 pub mod repair;
 pub mod report;

@@ -6,6 +6,7 @@
 pub mod broadcast;
 mod days;
 pub mod health;
+pub mod latency;
 mod loads;
 pub mod page;
 pub mod rerum;

@@ -21,7 +21,7 @@ use moteseal_store::{Batch, EpochStore, PutError, Receipt, Reply};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{info, warn};
+use tracing::{Level, debug, enabled, info, warn};
 
 use crate::connection::Stream;
 use crate::error::StreamError;
@@ -290,6 +290,7 @@ impl Shared {
     /// Stores messages and acknowledges them. If the store does not accept them within `patience`,
     /// returns them to the stream.
     async fn write(&self, chunk: Vec<Message>, patience: Duration) {
+        let arrived = Instant::now();
         let mut loaded = Vec::with_capacity(chunk.len());
         for message in chunk {
             loaded.extend(self.load(message).await);
@@ -345,6 +346,12 @@ impl Shared {
             together = again(&loaded);
         }
         self.stuck(false);
+        if enabled!(Level::DEBUG) {
+            let positions = loaded.iter().map(|one| position(&one.message));
+            let (first, last) = (positions.clone().min(), positions.max());
+            let took_us = u64::try_from(arrived.elapsed().as_micros()).unwrap_or(u64::MAX);
+            debug!(messages = loaded.len(), first, last, took_us, "stored");
+        }
         join_all(loaded.iter().map(|one| self.acknowledge(one))).await;
     }
 
@@ -390,7 +397,7 @@ impl Shared {
     }
 
     async fn bury(&self, message: &Message, error: Unstorable) {
-        let position = message.info().map_or(0, |info| info.stream_sequence);
+        let position = position(message);
         match self.stream.bury(message, position, error).await {
             Ok(()) => {
                 self.counts.dead.fetch_add(1, Ordering::Relaxed);
@@ -475,6 +482,11 @@ impl Shared {
         self.counts.returned.fetch_add(1, Ordering::Relaxed);
         let _ = message.ack_with(AckKind::Nak(Some(RETURN_DELAY))).await;
     }
+}
+
+/// Returns the position of a message in the stream.
+fn position(message: &Message) -> u64 {
+    message.info().map_or(0, |info| info.stream_sequence)
 }
 
 /// Tells the stream that the messages are still being written.

@@ -61,6 +61,7 @@ mod hub_home;
 mod hub_recipes;
 mod import_order;
 mod late_versions;
+mod latency;
 mod lying_cloud;
 mod lying_devices;
 mod lying_table;

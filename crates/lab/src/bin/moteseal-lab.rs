@@ -6,11 +6,14 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DataError, Folder, Source, UnknownSource};
 use moteseal_lab::experiment::Experiment;
+use moteseal_lab::latency::wired::{Configuration, TableKind};
+use moteseal_lab::latency::{self, Plan};
 use moteseal_lab::report::{self, Effort, ReportError};
 
 use moteseal_terminal::failure::{Exit, Failure};
@@ -35,6 +38,7 @@ enum Command {
     Sampling(Sampling),
     Report(Report),
     Broadcast(Broadcast),
+    Latency(Latency),
 }
 
 /// Replay 92 days of recorded events through a coordinator with a budget.
@@ -99,6 +103,60 @@ struct Broadcast {
     out: PathBuf,
 }
 
+/// Measure the latency from a sensor to a store with real processes: MQTT through Mosquitto, and four
+/// configurations of a cloud, the last one with a NATS JetStream and a Cassandra.
+///
+/// Writes tables I, III and IV and figures 4 to 6 of Mishra et al., each as PNG and CSV, and an index.
+/// Prints the limits on the results, and whether they are kept. Run it in a checkout, on an idle machine;
+/// it needs Mosquitto and, for configuration 4, the engines (tools/engines.sh install nats cassandra).
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    moteseal-lab latency --out lab/latency             # runs of 20 s: about ten minutes\n  \
+    moteseal-lab latency --out lab/latency --full      # the paper's runs of 300 s: about two hours\n  \
+    moteseal-lab latency --out lab/latency --configuration 1 2 3 --trials 0")]
+struct Latency {
+    /// The directory to write to; stores and engines are there too while the experiment runs, so that
+    /// they sync to its disk
+    #[arg(long, value_name = "DIRECTORY")]
+    out: PathBuf,
+    /// The length of a run
+    #[arg(long, value_name = "SECONDS", default_value_t = 20.0, value_parser = seconds)]
+    seconds: f64,
+    /// Runs of 300 s, as in the paper
+    #[arg(long, conflicts_with = "seconds")]
+    full: bool,
+    /// The strings of a trial over MQTT
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    strings: u32,
+    /// The trials over MQTT of each combination; 0 leaves this part out
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100))]
+    trials: u32,
+    /// The configurations of the cloud
+    #[arg(long, value_name = "N", num_args = 1.., default_values_t = [1, 2, 3, 4], value_parser = clap::value_parser!(u8).range(1..=4))]
+    configuration: Vec<u8>,
+    /// In configuration 4, use the embedded store instead of Cassandra
+    #[arg(long)]
+    embedded: bool,
+    /// The program moteseal. The default is the one next to this program
+    #[arg(long, value_name = "FILE")]
+    moteseal: Option<PathBuf>,
+    /// The script that starts the engines
+    #[arg(long, value_name = "FILE", default_value = "tools/engines.sh")]
+    engines: PathBuf,
+    /// The seed of the strings, keys and delays, up to 64 hexadecimal digits; trailing zeros may be omitted
+    #[arg(long, value_name = "HEX", default_value = "00")]
+    seed: Seed,
+    /// Print all results as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the length of a run.
+fn seconds(text: &str) -> Result<f64, &'static str> {
+    let seconds = text.parse().ok().filter(|seconds| (0.5..=3600.0).contains(seconds));
+    seconds.ok_or("enter a number of seconds from 0.5 to 3600")
+}
+
 #[derive(Args, Debug)]
 struct Common {
     /// The folder of recorded data. The default is $MOTESEAL_DATA, or ../shared/data if that is not
@@ -154,6 +212,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sampling(arguments) => sampling(&arguments),
         Command::Report(arguments) => report(&arguments),
         Command::Broadcast(arguments) => broadcast(&arguments),
+        Command::Latency(arguments) => latency(&arguments),
     }
 }
 
@@ -216,6 +275,40 @@ fn broadcast(arguments: &Broadcast) -> Result<(), Failure> {
     report::broadcast::write(None, &arguments.out, arguments.seed, effort, &mut progress())
         .map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
+}
+
+fn latency(arguments: &Latency) -> Result<(), Failure> {
+    let moteseal = match &arguments.moteseal {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(Failure::internal)?.with_file_name("moteseal"),
+    };
+    std::fs::create_dir_all(&arguments.out)
+        .map_err(|error| Failure::file("create", &arguments.out, &error))?;
+    let has = |one: &Configuration| arguments.configuration.contains(&one.number());
+    let plan = Plan {
+        folder: arguments.out.clone(),
+        moteseal,
+        engines: arguments.engines.clone(),
+        time: Duration::from_secs_f64(if arguments.full { 300.0 } else { arguments.seconds }),
+        strings: arguments.strings,
+        trials: arguments.trials,
+        configurations: Configuration::ALL.into_iter().filter(has).collect(),
+        table: if arguments.embedded { TableKind::Embedded } else { TableKind::Cassandra },
+        seed: arguments.seed,
+    };
+    let study = latency::run(&plan, &mut progress())
+        .map_err(|error| Failure::new(Exit::Internal, error))?;
+    report::latency::write(&study, &arguments.out, &mut progress()).map_err(report_failure)?;
+    let mut stdout = Stdout::lock();
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&study)
+            .map_err(|error| Failure::new(Exit::Internal, error))?;
+        return text.lines().try_for_each(|line| stdout.line(line));
+    }
+    for line in report::latency::text(&study).lines() {
+        stdout.line(line)?;
+    }
+    stdout.line(arguments.out.join(report::INDEX).display())
 }
 
 fn data_failure(error: DataError) -> Failure {

@@ -13,6 +13,7 @@ use std::fmt::{Display, Write as _};
 pub(super) struct Texts(&'static str);
 
 pub(super) const BROADCAST: Texts = Texts(include_str!("text/broadcast.md.in"));
+pub(super) const LATENCY: Texts = Texts(include_str!("text/latency.md.in"));
 pub(super) const SAMPLING: Texts = Texts(include_str!("text/sampling.md.in"));
 pub(super) const SUMS: Texts = Texts(include_str!("text/sums.md.in"));
 

@@ -1,0 +1,97 @@
+//! The study of latency (`moteseal-lab latency`) in runs of a second, with real processes. Configuration 4
+//! uses the embedded store, because Cassandra takes long to start; the tests of the table use Cassandra.
+
+use std::path::Path;
+use std::time::Duration;
+
+use moteseal_lab::chance::Seed;
+use moteseal_lab::latency::wired::{AT_ONCE, Configuration, Message, Rate, TableKind};
+use moteseal_lab::latency::{Plan, run};
+use moteseal_lab::report;
+
+use crate::scene::repository;
+
+fn plan(folder: &Path) -> Plan {
+    Plan {
+        folder: folder.to_owned(),
+        moteseal: env!("CARGO_BIN_EXE_moteseal").into(),
+        engines: repository("tools/engines.sh"),
+        time: Duration::from_secs(1),
+        strings: 200,
+        trials: 1,
+        configurations: Configuration::ALL.to_vec(),
+        table: TableKind::Embedded,
+        seed: Seed::default(),
+    }
+}
+
+#[test]
+fn every_message_of_the_study_of_latency_has_its_times_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = run(&plan(folder.path()), &mut |_| {}).unwrap();
+
+    // Both media, both qualities of service, four protections.
+    assert_eq!(study.wireless.len(), 16);
+    for of in &study.wireless {
+        assert_eq!((of.latency.count, of.per_message.len()), (200, 1), "{of:?}");
+        assert!(of.latency.p50 > 0.0 && of.latency.p50 <= of.latency.p99, "{of:?}");
+        assert!(of.per_message[0] * 200.0 >= of.latency.max, "{of:?}");
+    }
+    // Two rates for three configurations, three for the fourth, three kinds of messages.
+    assert_eq!(study.wired.len(), 3 * (3 * 2 + 3));
+    for run in &study.wired {
+        let name = format!("{:?}, {}, {}", run.configuration, run.message, run.rate);
+        match run.rate {
+            Rate::Low => assert_eq!(run.total.count, 5, "{name}"),
+            Rate::Maximum => assert!(run.total.count >= 5, "{name}: {run:?}"),
+            Rate::Parallel => assert!(run.total.count >= AT_ONCE as u64, "{name}: {run:?}"),
+        }
+        // t1 is before t2 is before t3.
+        assert!(run.transmission.p50 > 0.0 && run.processing.p50 > 0.0, "{name}: {run:?}");
+        let parts = run.transmission.mean + run.processing.mean;
+        assert!((run.total.mean - parts).abs() < 1e-6, "{name}: {run:?}");
+        assert!(run.first <= run.total.max && run.upload_bytes > f64::from(run.message.bytes()));
+        let is_four = run.configuration == Configuration::Four;
+        let batches = run.batches.map_or(0, |batches| batches.writes);
+        assert_eq!((is_four, batches <= run.total.count), (batches > 0, true), "{name}");
+        if let Some(stages) = run.stages {
+            let parts = stages.request.mean + stages.stream.mean + stages.table.mean;
+            assert!((run.total.mean - parts).abs() < 1e-6, "{name}: {run:?}");
+        }
+    }
+    let slow = study.wired_run(Configuration::Four, Message::Short, Rate::Low).unwrap();
+    let batches = slow.batches.unwrap();
+    assert_eq!((batches.writes, batches.max), (5, 1), "a message at a time needs no batch");
+    // Three limits for configuration 4, and one for each message and rate of the others.
+    assert_eq!(study.bars().len(), 3 + 6);
+
+    let out = folder.path().join("report");
+    report::latency::write(&study, &out, &mut |_| {}).unwrap();
+    let page = std::fs::read_to_string(out.join(report::INDEX)).unwrap();
+    for text in ["12425.6", "0.169", "the embedded store, not a Cassandra", "runs of 1 s"] {
+        assert!(page.contains(text), "no {text:?} in\n{page}");
+    }
+    for file in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        assert!(file.starts_with("..") || out.join(file).is_file(), "{file} is missing");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(left.len(), 1, "only the report is left: {left:?}");
+}
+
+#[test]
+fn a_missing_program_of_the_study_of_latency_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none");
+    let wired = Plan { trials: 0, moteseal: missing, ..plan(folder.path()) };
+    let error = run(&wired, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("none") && error.contains("cargo build"), "{error}");
+    let engines = folder.path().join("engines.sh");
+    let wired = Plan {
+        trials: 0,
+        engines,
+        configurations: vec![Configuration::Four],
+        ..plan(folder.path())
+    };
+    let error = run(&wired, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("nats") && error.contains("engines.sh"), "{error}");
+}

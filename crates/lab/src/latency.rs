@@ -1,0 +1,159 @@
+//! Latency from the sensor to the store: the experiments of Mishra et al., "Trade-offs involved in the
+//! choice of Cloud Service Configurations when Building Secure, Scalable, and Efficient IoT Networks"
+//! (sections V and VI, tables I to IV, figures 4 to 6), with real processes.
+//!
+//! The wireless part publishes strings through a Mosquitto ([`wireless`]), directly and through a link
+//! that has the delays of a telephone's hotspot ([`link`]). The wired part uploads sealed messages to
+//! `moteseal cloud run` in the paper's four configurations ([`wired`]). A NATS JetStream, workers and a
+//! Cassandra take the place of Kinesis, Lambda and DynamoDB in configuration 4.
+//!
+//! All processes run on one machine and use one clock, so times of different processes can be compared.
+//! Every file is on the disk of the output folder: a store on a temporary file system syncs in no time.
+
+mod broker;
+mod clouds;
+mod engines;
+mod fleet;
+pub mod link;
+mod log;
+mod mqtt;
+pub mod paper;
+mod process;
+pub mod spread;
+mod uploads;
+pub mod wired;
+pub mod wireless;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use broker::{Broker, IN_FLIGHT};
+pub use fleet::{Fleet, byte_sum};
+
+use crate::chance::Seed;
+
+/// Why an experiment failed: one line that states what failed and, if the user can mend it, how.
+pub type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is measured, and with which programs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The folder in which stores, engines and logs are while the experiment runs. It must exist.
+    pub folder: PathBuf,
+    /// The program `moteseal`.
+    pub moteseal: PathBuf,
+    /// The script `tools/engines.sh` of a checkout.
+    pub engines: PathBuf,
+    /// The length of a run of the wired part. The paper's runs last about 300 s.
+    pub time: Duration,
+    /// The strings of a trial of the wireless part. The paper sends 10,000.
+    pub strings: u32,
+    /// The trials of each combination of the wireless part. The paper has five.
+    pub trials: u32,
+    /// The configurations of the wired part.
+    pub configurations: Vec<wired::Configuration>,
+    /// The store of configuration 4.
+    pub table: wired::TableKind,
+    /// The seed of the strings, the keys and the delays of the link.
+    pub seed: Seed,
+}
+
+/// The results of both parts.
+#[derive(Clone, Debug, Serialize)]
+pub struct Study {
+    /// The length of a run of the wired part, in seconds.
+    pub seconds: f64,
+    /// The wireless part; empty if the plan has no trials.
+    pub wireless: Vec<wireless::Outcome>,
+    /// The wired part.
+    pub wired: Vec<wired::Run>,
+    /// The store of configuration 4.
+    pub table: wired::TableKind,
+}
+
+/// Runs both parts. Calls `progress` before each step.
+///
+/// # Errors
+/// A program is missing or does not start, or a message is lost or arrives altered.
+pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Study, Failed> {
+    let wireless = if plan.trials == 0 { Vec::new() } else { wireless::measure(plan, progress)? };
+    let wired = wired::measure(plan, progress)?;
+    Ok(Study { seconds: plan.time.as_secs_f64(), wireless, wired, table: plan.table })
+}
+
+/// A limit that the results must keep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bar {
+    /// What is limited, with its unit.
+    pub what: String,
+    /// The result.
+    pub value: f64,
+    /// The largest allowed result.
+    pub most: f64,
+}
+
+impl Bar {
+    /// Returns whether the result keeps the limit.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.value <= self.most
+    }
+}
+
+/// The limit of the 99th percentile of the end-to-end latency of configuration 4 at the low rate, in ms.
+pub const FOUR_MS: f64 = 60.0;
+/// How much slower the slowest of configurations 1 to 3 may be than the fastest, at the median.
+pub const GRADES: f64 = 1.3;
+
+impl Study {
+    /// Returns the run of a configuration with these messages at a rate.
+    #[must_use]
+    pub fn wired_run(
+        &self,
+        configuration: wired::Configuration,
+        message: wired::Message,
+        rate: wired::Rate,
+    ) -> Option<&wired::Run> {
+        self.wired.iter().find(|run| {
+            (run.configuration, run.message, run.rate) == (configuration, message, rate)
+        })
+    }
+
+    /// Compares the results with the limits. A limit whose runs are not in the plan is left out.
+    #[must_use]
+    pub fn bars(&self) -> Vec<Bar> {
+        use wired::{Configuration, Message, Rate};
+        let mut bars = Vec::new();
+        for message in Message::ALL {
+            let four = self.wired_run(Configuration::Four, message, Rate::Low);
+            bars.extend(four.map(|run| Bar {
+                what: format!(
+                    "configuration 4, {} messages a second, {message}: end-to-end latency, 99th \
+                     percentile, ms",
+                    wired::PER_SECOND
+                ),
+                value: run.total.p99,
+                most: FOUR_MS,
+            }));
+        }
+        for rate in [Rate::Low, Rate::Maximum] {
+            for message in Message::ALL {
+                let of = |one| self.wired_run(one, message, rate).map(|run| run.total.p50);
+                let grades: Option<Vec<f64>> = Configuration::GRADES.into_iter().map(of).collect();
+                let Some(grades) = grades else { continue };
+                let fastest = grades.iter().copied().fold(f64::INFINITY, f64::min);
+                let slowest = grades.iter().copied().fold(0.0, f64::max);
+                bars.push(Bar {
+                    what: format!(
+                        "configurations 1 to 3, {rate}, {message}: slowest median / fastest median"
+                    ),
+                    value: slowest / fastest,
+                    most: GRADES,
+                });
+            }
+        }
+        bars
+    }
+}

@@ -1,0 +1,190 @@
+//! The services of the paper's four configurations, as processes: `moteseal cloud run`, with the engines
+//! of configuration 4.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use moteseal_net::{Client, Credential, Login, Options};
+
+use super::engines::{Cassandra, Nats, WORKER_PASSWORD};
+use super::log::{LEVEL, Log};
+use super::process::Process;
+use super::wired::{Configuration, TableKind};
+use super::{Failed, Fleet, Plan};
+
+const USER: &str = "sensor";
+const PASSWORD: &str = "correct horse battery";
+
+/// The files that the services share: the roster, a certificate for 127.0.0.1, and the table of users.
+#[derive(Debug)]
+pub(super) struct Site<'p> {
+    plan: &'p Plan,
+    folder: PathBuf,
+}
+
+/// A service that accepts uploads, and what runs behind it.
+#[derive(Debug)]
+pub(super) struct Cloud {
+    url: String,
+    options: Options,
+    /// The log of the process that accepts uploads.
+    pub(super) uploads: Log,
+    /// The log of the worker.
+    pub(super) writes: Option<Log>,
+    _processes: Vec<Process>,
+    _nats: Option<Nats>,
+    _cassandra: Option<Cassandra>,
+}
+
+impl Cloud {
+    /// Returns a new client without a connection.
+    pub(super) fn client(&self) -> Result<Client, Failed> {
+        Ok(Client::new(&self.url, &self.options)?)
+    }
+}
+
+impl<'p> Site<'p> {
+    /// Writes the files into a folder.
+    pub(super) fn new(plan: &'p Plan, folder: &Path, fleet: &Fleet) -> Result<Self, Failed> {
+        fleet.write(folder)?;
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+        std::fs::write(folder.join("server.pem"), made.cert.pem())?;
+        std::fs::write(folder.join("server.key"), made.signing_key.serialize_pem())?;
+        std::fs::write(folder.join("password"), PASSWORD)?;
+        let site = Self { plan, folder: folder.to_owned() };
+        let add = ["cloud", "user", "add", USER, "--scope", "write"].map(str::to_owned);
+        let files = [
+            "--password-file".to_owned(),
+            site.at("password"),
+            "--users".to_owned(),
+            site.at("users"),
+        ];
+        site.run(&[&add[..], &files].concat())?;
+        Ok(site)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Runs a command of `moteseal` that must succeed.
+    fn run(&self, arguments: &[String]) -> Result<(), Failed> {
+        let program = &self.plan.moteseal;
+        let run = Command::new(program).args(arguments).output().map_err(|error| {
+            format!(
+                "{}: {error}; build it with cargo build --release -p moteseal",
+                program.display()
+            )
+        })?;
+        if run.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&run.stderr).trim().to_owned().into())
+    }
+
+    /// Starts `moteseal cloud run`. Returns its address and its log.
+    fn serve(
+        &self,
+        name: &str,
+        more: &[String],
+        variables: &[(&str, &str)],
+    ) -> Result<(Process, String, Log), Failed> {
+        let path = self.folder.join(format!("{name}.log"));
+        let run = ["cloud", "run", "--listen", "127.0.0.1:0", "--log", "json"].map(str::to_owned);
+        let roster = [
+            "--roster".to_owned(),
+            // Each process records the roster next to its own one.
+            self.copy("roster.cbor", &format!("{name}-roster.cbor"))?,
+            "--operator".to_owned(),
+            self.at("op.pub.pem"),
+        ];
+        let arguments = [&run[..], &roster, more].concat();
+        let variables = [&[("RUST_LOG", LEVEL)], variables].concat();
+        let process = Process::start(&self.plan.moteseal, &arguments, &variables, &path)?;
+        let url = process.line()?;
+        Ok((process, url, Log::new(&path)))
+    }
+
+    fn copy(&self, from: &str, to: &str) -> Result<String, Failed> {
+        std::fs::copy(self.folder.join(from), self.folder.join(to))?;
+        Ok(self.at(to))
+    }
+
+    /// Returns the arguments of a process that serves HTTPS.
+    fn tls(&self) -> Vec<String> {
+        let (certificate, key) = (self.at("server.pem"), self.at("server.key"));
+        ["--tls-cert".to_owned(), certificate, "--tls-key".to_owned(), key].to_vec()
+    }
+
+    fn users(&self) -> Vec<String> {
+        vec!["--users".to_owned(), self.at("users")]
+    }
+
+    fn options(&self, configuration: Configuration) -> Result<Options, Failed> {
+        let ca = (configuration != Configuration::One).then(|| self.folder.join("server.pem"));
+        let has_password = matches!(configuration, Configuration::Three | Configuration::Four);
+        let login =
+            has_password.then(|| Login::read(USER, &self.folder.join("password"))).transpose()?;
+        Ok(Options { ca, credential: login.map(Credential::Login), ..Options::default() })
+    }
+
+    /// Starts the service of a configuration, with new stores.
+    pub(super) fn start(&self, configuration: Configuration) -> Result<Cloud, Failed> {
+        let options = self.options(configuration)?;
+        if configuration == Configuration::Four {
+            return self.start_four(options);
+        }
+        let name = configuration.number().to_string();
+        let mut more = vec!["--store".to_owned(), self.at(&format!("{name}.redb"))];
+        if configuration != Configuration::One {
+            more.extend(self.tls());
+        }
+        if configuration == Configuration::Three {
+            more.extend(self.users());
+        }
+        let (process, url, uploads) = self.serve(&format!("cloud-{name}"), &more, &[])?;
+        Ok(Cloud {
+            url,
+            options,
+            uploads,
+            writes: None,
+            _processes: vec![process],
+            _nats: None,
+            _cassandra: None,
+        })
+    }
+
+    /// Starts the engines, an intake and a worker.
+    fn start_four(&self, options: Options) -> Result<Cloud, Failed> {
+        let engines = std::path::absolute(&self.plan.engines)?;
+        let (certificate, key) = (self.folder.join("server.pem"), self.folder.join("server.key"));
+        let nats = Nats::start(&engines, &self.folder, (&certificate, &key))?;
+        let init = ["stream".to_owned(), "init".to_owned()];
+        let limits = ["--max-mib", "256", "--piece-mib", "64", "--dead-mib", "8"];
+        let limits = limits.map(str::to_owned);
+        self.run(&[&init[..], &limits, &nats.arguments("admin")].concat())?;
+        let cassandra = match self.plan.table {
+            TableKind::Cassandra => {
+                Some(Cassandra::start(&engines, &self.folder, &self.plan.moteseal)?)
+            }
+            TableKind::Embedded => None,
+        };
+        let store = cassandra.as_ref().map_or_else(|| self.at("4.redb"), |node| node.url("worker"));
+        let role = |role: &str| vec!["--role".to_owned(), role.to_owned()];
+        let worker =
+            [role("worker"), nats.arguments("worker"), vec!["--store".to_owned(), store]].concat();
+        let password = [("MOTESEAL_CASSANDRA_PASSWORD", WORKER_PASSWORD)];
+        let (worker, _, writes) = self.serve("worker", &worker, &password)?;
+        let intake = [role("intake"), nats.arguments("intake"), self.tls(), self.users()].concat();
+        let (intake, url, uploads) = self.serve("intake", &intake, &[])?;
+        Ok(Cloud {
+            url,
+            options,
+            uploads,
+            writes: Some(writes),
+            _processes: vec![intake, worker],
+            _nats: Some(nats),
+            _cassandra: cassandra,
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! Processes that end together with this one, however it ends.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use super::Failed;
+
+/// Runs the command of the arguments, and kills it when the standard input ends, which the end of this
+/// process causes. The shell keeps no copy of the standard output, so that the output ends with the
+/// command. It ignores Ctrl-C, which would otherwise end it before the command.
+const SCRIPT: &str = r#"trap '' INT; "$@" & child=$!; exec >&-; read -r _; kill -9 "$child"; wait"#;
+
+/// A running process.
+#[derive(Debug)]
+pub(super) struct Process {
+    shell: Child,
+    /// The first line of the standard output. It ends with the process.
+    lines: Receiver<String>,
+    /// The file with the standard error output.
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program. `log` gets its standard error output.
+    pub(super) fn start(
+        program: &Path,
+        arguments: &[String],
+        variables: &[(&str, &str)],
+        log: &Path,
+    ) -> Result<Self, Failed> {
+        let file = File::create(log)?;
+        let mut command = Command::new("sh");
+        command.args(["-c", SCRIPT, "sh"]).arg(program).args(arguments);
+        command.envs(variables.iter().copied()).stderr(file);
+        let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let out = shell.stdout.take().ok_or("a process without output")?;
+        let (send, lines) = sync_channel(1);
+        // The output is read to its end, so that the process never waits for a reader.
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let _ = send.try_send(line);
+            }
+        });
+        Ok(Self { shell, lines, log: log.to_owned() })
+    }
+
+    /// Waits for the first line of the standard output, and returns it.
+    pub(super) fn line(&self) -> Result<String, Failed> {
+        Ok(self.lines.recv().map_err(|_| self.reason("it ended"))?)
+    }
+
+    /// Waits until a port of this machine accepts connections.
+    pub(super) fn accepts(&self, port: u16, within: Duration) -> Result<(), Failed> {
+        let until = Instant::now() + within;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            if self.lines.try_recv() == Err(TryRecvError::Disconnected) {
+                return Err(self.reason("it ended").into());
+            }
+            if Instant::now() > until {
+                return Err(self.reason("it does not start").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Describes why the process is of no use: with the last line of its log.
+    pub(super) fn reason(&self, what: &str) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let name = self.log.file_stem().unwrap_or_default().display();
+        format!("{name}: {what}: {}", text.lines().last().unwrap_or("it wrote nothing"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}
+
+/// Returns a port of this machine that no program uses.
+pub(super) fn free_port() -> Result<u16, Failed> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

@@ -1,0 +1,463 @@
+//! Section VI of the paper: messages from a sensor agent to a store, by four configurations of a cloud.
+//!
+//! The paper takes three times of each message: t1, when it is sent; t2, when the web service receives it;
+//! and t3, when the store has it. Here t1 is taken by the sender. In configurations 1 to 3, t2 is when the
+//! cloud has read the head of the request, and t3 when its store has synced the message to the disk. In
+//! configuration 4, t2 is when the worker receives the message from the stream, as the paper's function
+//! does, and t3 when Cassandra has acknowledged it, after the sync of its commit log. The services state t2
+//! and t3 in their logs.
+//!
+//! Each message is a seal of its own: the cloud stores nothing else. Configurations 1 to 3 take turns, so
+//! that a slow machine slows all of them.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use moteseal_core::record::Scheme;
+use serde::Serialize;
+
+use super::clouds::{Cloud, Site};
+use super::log::{Done, Work, Write};
+use super::spread::{Histogram, Spread};
+use super::uploads::{Sender, Sent, send};
+use super::{Failed, Fleet, Plan};
+
+/// The messages per second of the paper's low rate.
+pub const PER_SECOND: u32 = 5;
+/// The devices of [`Rate::Parallel`], each of which has one message in progress.
+pub const AT_ONCE: usize = 16;
+/// The most points of a [`Run::timeline`].
+const POINTS: usize = 500;
+/// The number of messages in a row of which [`Run::detail`] has each.
+const DETAIL: usize = 300;
+/// How long the worker may take for what is in the stream at the end of a run.
+const DRAIN: Duration = Duration::from_secs(900);
+
+/// The configurations of the paper, section VI.A to D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(into = "u8")]
+pub enum Configuration {
+    /// HTTP; one process with the embedded store.
+    One,
+    /// The same with HTTPS.
+    Two,
+    /// The same with HTTPS and a user's password.
+    Three,
+    /// HTTPS and a password; an intake, a stream, a worker and a table, with TLS and users at every hop.
+    Four,
+}
+
+impl Configuration {
+    /// All configurations.
+    pub const ALL: [Self; 4] = [Self::One, Self::Two, Self::Three, Self::Four];
+    /// Those of one process.
+    pub const GRADES: [Self; 3] = [Self::One, Self::Two, Self::Three];
+
+    /// Returns the paper's number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+            Self::Three => 3,
+            Self::Four => 4,
+        }
+    }
+
+    /// Returns what it adds.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::One => "1: HTTP",
+            Self::Two => "2: HTTPS",
+            Self::Three => "3: HTTPS, password",
+            Self::Four => "4: HTTPS, password, stream, worker, table",
+        }
+    }
+}
+
+impl From<Configuration> for u8 {
+    fn from(configuration: Configuration) -> Self {
+        configuration.number()
+    }
+}
+
+/// The store of configuration 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TableKind {
+    /// A node of Cassandra.
+    Cassandra,
+    /// The embedded store in the worker's process, for a check without Java.
+    Embedded,
+}
+
+/// The content of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Message {
+    /// 24 bytes, 6 readings.
+    Short,
+    /// 1,024 bytes, 256 readings.
+    Long,
+    /// An epoch of 298 readings, 1,192 bytes: what a device uploads in normal use.
+    Epoch,
+}
+
+impl Message {
+    /// The two lengths of the paper, and ours.
+    pub const ALL: [Self; 3] = [Self::Short, Self::Long, Self::Epoch];
+
+    /// Returns the number of readings of four bytes.
+    #[must_use]
+    pub const fn readings(self) -> u32 {
+        match self {
+            Self::Short => 6,
+            Self::Long => 256,
+            Self::Epoch => 298,
+        }
+    }
+
+    /// Returns the length of the readings in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        4 * self.readings()
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short | Self::Long => {
+                write!(f, "{} bytes", crate::table::thousands(self.bytes().into()))
+            }
+            Self::Epoch => write!(f, "bundle of {} readings", self.readings()),
+        }
+    }
+}
+
+/// How fast the messages are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rate {
+    /// Five messages a second.
+    Low,
+    /// Each message as soon as the previous one is acknowledged.
+    Maximum,
+    /// The same from 16 devices at once. The paper has no such run.
+    Parallel,
+}
+
+impl Rate {
+    /// Returns its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low rate",
+            Self::Maximum => "maximum rate",
+            Self::Parallel => "16 devices at once",
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where the time of a message of configuration 4 goes. The sum of the three is the end-to-end latency.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Stages {
+    /// From t1 until the intake has the head of the request.
+    pub request: Spread,
+    /// Until the worker receives the message (t2): the intake verifies it, and the stream syncs it and
+    /// delivers it.
+    pub stream: Spread,
+    /// Until Cassandra has acknowledged it (t3).
+    pub table: Spread,
+    /// From t1 until the sender has the acknowledgement of the stream.
+    pub acknowledged: Spread,
+}
+
+/// How many messages the worker writes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Batches {
+    /// The number of writes.
+    pub writes: u64,
+    /// The number of messages of the median write.
+    pub p50: u64,
+    /// The 99th percentile.
+    pub p99: u64,
+    /// The most messages of a write.
+    pub max: u64,
+}
+
+/// A message in a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// When it was sent, in seconds since the first one.
+    pub at_s: f64,
+    /// The end-to-end latency, in milliseconds.
+    pub total: f64,
+    /// The processing latency, in milliseconds.
+    pub processing: f64,
+}
+
+/// The results of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The configuration.
+    pub configuration: Configuration,
+    /// The messages.
+    pub message: Message,
+    /// Their rate.
+    pub rate: Rate,
+    /// The mean length of an upload, in bytes.
+    pub upload_bytes: f64,
+    /// The messages per second.
+    pub per_second: f64,
+    /// The mean time for sealing one message, which is before t1, in milliseconds.
+    pub sealing_ms: f64,
+    /// The end-to-end latency of the first message, which opens the connection, in milliseconds.
+    pub first: f64,
+    /// The end-to-end latency, t3 - t1.
+    pub total: Spread,
+    /// The transmission latency, t2 - t1.
+    pub transmission: Spread,
+    /// The processing latency, t3 - t2.
+    pub processing: Spread,
+    /// The parts of configuration 4's latency; absent with several messages in progress.
+    pub stages: Option<Stages>,
+    /// The writes of configuration 4's worker.
+    pub batches: Option<Batches>,
+    /// The end-to-end latencies.
+    #[serde(skip)]
+    pub histogram: Histogram,
+    /// The processing latencies.
+    #[serde(skip)]
+    pub processing_histogram: Histogram,
+    /// Messages over the time of the run. Of many messages, each interval has the slowest one.
+    #[serde(skip)]
+    pub timeline: Vec<Point>,
+    /// Messages in a row from the middle of the run.
+    #[serde(skip)]
+    pub detail: Vec<Point>,
+}
+
+/// The times of a message in microseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    sent: i64,
+    request: Option<i64>,
+    received: i64,
+    stored: i64,
+    acknowledged: i64,
+}
+
+/// A configuration that runs, with its devices.
+struct Target {
+    configuration: Configuration,
+    cloud: Cloud,
+    fleet: Fleet,
+}
+
+pub(super) fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Run>, Failed> {
+    let folder = tempfile::tempdir_in(&plan.folder)?;
+    let path = std::path::absolute(folder.path())?;
+    let site = Site::new(plan, &path, &fleet()?)?;
+    let target = |configuration: Configuration| -> Result<Target, Failed> {
+        // Each has the same devices, which start from their first seal.
+        Ok(Target { configuration, cloud: site.start(configuration)?, fleet: fleet()? })
+    };
+    let (grades, four): (Vec<_>, Vec<_>) =
+        plan.configurations.iter().partition(|one| **one != Configuration::Four);
+    let mut runs = Vec::new();
+    if !grades.is_empty() {
+        progress("wired: starting configurations 1 to 3");
+        let mut targets = grades.into_iter().map(target).collect::<Result<Vec<_>, _>>()?;
+        runs.extend(all(&mut targets, plan, &[Rate::Low, Rate::Maximum], progress)?);
+    }
+    if !four.is_empty() {
+        progress("wired: starting configuration 4");
+        let mut targets = [target(Configuration::Four)?];
+        let rates = [Rate::Low, Rate::Maximum, Rate::Parallel];
+        runs.extend(all(&mut targets, plan, &rates, progress)?);
+    }
+    Ok(runs)
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn fleet() -> Result<Fleet, Failed> {
+    Fleet::new(AT_ONCE as u16, Scheme::Star)
+}
+
+/// Runs all messages at all rates.
+fn all(
+    targets: &mut [Target],
+    plan: &Plan,
+    rates: &[Rate],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Run>, Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runs = Vec::new();
+    for &rate in rates {
+        for message in Message::ALL {
+            let names: Vec<_> =
+                targets.iter().map(|one| one.configuration.number().to_string()).collect();
+            progress(&format!(
+                "wired: configurations {}, {rate}, {message}: {} s each",
+                names.join(", "),
+                plan.time.as_secs_f64()
+            ));
+            let mut senders = Vec::new();
+            for Target { cloud, fleet, .. } in targets.iter_mut() {
+                senders.push((Sender::new(cloud.client()?), fleet));
+            }
+            runtime.block_on(send(&mut senders, message, rate, plan.time))?;
+            let senders: Vec<Sender> = senders.into_iter().map(|(sender, _)| sender).collect();
+            for (target, sender) in targets.iter_mut().zip(senders) {
+                let (times, batches) = times(&mut target.cloud, &sender.sent, rate)?;
+                let kind = (target.configuration, message, rate);
+                runs.push(summary(kind, &sender, &times, batches));
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// Returns the times of the messages that were sent, from the logs of the services.
+fn times(
+    cloud: &mut Cloud,
+    sent: &[Sent],
+    rate: Rate,
+) -> Result<(Vec<Times>, Option<Batches>), Failed> {
+    let uploads: Vec<Work> = cloud.uploads.news()?.into_iter().filter_map(upload).collect();
+    if uploads.len() != sent.len() {
+        let (sent, served) = (sent.len(), uploads.len());
+        return Err(format!("{sent} uploads were acknowledged, but the log has {served}").into());
+    }
+    let Some(log) = &mut cloud.writes else {
+        let times = sent.iter().zip(&uploads).map(|(sent, upload)| Times {
+            sent: sent.sent_us,
+            request: Some(upload.from_us),
+            received: upload.from_us,
+            stored: upload.to_us,
+            acknowledged: sent.acknowledged_us,
+        });
+        return Ok((times.collect(), None));
+    };
+    let until = Instant::now() + DRAIN;
+    let last = sent.iter().filter_map(|sent| sent.position).max().ok_or("no upload was queued")?;
+    let mut writes: Vec<Write> = Vec::new();
+    let mut stored = 0;
+    // Two writes may be in progress, so the last position may be stored before an earlier one.
+    while stored < sent.len() as u64 || writes.iter().all(|write| write.positions.1 < last) {
+        if Instant::now() > until {
+            return Err(format!("the worker has stored {stored} of {} messages", sent.len()).into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        for done in log.news()? {
+            let Done::Write(write) = done else { continue };
+            stored += write.messages;
+            writes.push(write);
+        }
+    }
+    writes.sort_unstable_by_key(|write| write.positions.0);
+    let find = |position: u64| {
+        let after = writes.partition_point(|write| write.positions.0 <= position);
+        writes.get(after.checked_sub(1)?).filter(|write| write.positions.1 >= position)
+    };
+    let mut times = Vec::with_capacity(sent.len());
+    for (sent, upload) in sent.iter().zip(&uploads) {
+        let position = sent.position.ok_or("an upload was not queued")?;
+        let write = find(position).ok_or_else(|| format!("no write has position {position}"))?;
+        times.push(Times {
+            sent: sent.sent_us,
+            request: (rate != Rate::Parallel).then_some(upload.from_us),
+            received: write.work.from_us,
+            stored: write.work.to_us,
+            acknowledged: sent.acknowledged_us,
+        });
+    }
+    times.sort_unstable_by_key(|times| times.sent);
+    Ok((times, Some(batches(&writes))))
+}
+
+fn upload(done: Done) -> Option<Work> {
+    match done {
+        Done::Upload(work) => Some(work),
+        Done::Write(_) => None,
+    }
+}
+
+fn batches(writes: &[Write]) -> Batches {
+    let mut sizes: Vec<u64> = writes.iter().map(|write| write.messages).collect();
+    sizes.sort_unstable();
+    let rank = |percent: usize| {
+        let place = (sizes.len() * percent).div_ceil(100).max(1) - 1;
+        sizes.get(place).copied().unwrap_or_default()
+    };
+    Batches { writes: sizes.len() as u64, p50: rank(50), p99: rank(99), max: rank(100) }
+}
+
+/// Returns the milliseconds between two times.
+#[allow(clippy::cast_precision_loss)]
+fn ms(from: i64, to: i64) -> f64 {
+    (to - from) as f64 / 1e3
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn summary(
+    (configuration, message, rate): (Configuration, Message, Rate),
+    sender: &Sender,
+    times: &[Times],
+    batches: Option<Batches>,
+) -> Run {
+    let each = |of: fn(&Times) -> f64| times.iter().map(of).collect::<Vec<f64>>();
+    let total = each(|of| ms(of.sent, of.stored));
+    let processing = each(|of| ms(of.received, of.stored));
+    let stages = (configuration == Configuration::Four && rate != Rate::Parallel).then(|| Stages {
+        request: Spread::of(each(|of| ms(of.sent, of.request.unwrap_or(of.sent)))),
+        stream: Spread::of(each(|of| ms(of.request.unwrap_or(of.sent), of.received))),
+        table: Spread::of(processing.clone()),
+        acknowledged: Spread::of(each(|of| ms(of.sent, of.acknowledged))),
+    });
+    let start = times.first().map_or(0, |first| first.sent);
+    let point = |of: &Times| Point {
+        at_s: ms(start, of.sent) / 1e3,
+        total: ms(of.sent, of.stored),
+        processing: ms(of.received, of.stored),
+    };
+    let slowest = |part: &[Times]| {
+        part.iter().map(point).max_by(|a, b| a.total.total_cmp(&b.total)).unwrap_or(Point {
+            at_s: 0.0,
+            total: 0.0,
+            processing: 0.0,
+        })
+    };
+    let count = times.len().max(1) as f64;
+    Run {
+        configuration,
+        message,
+        rate,
+        upload_bytes: sender.bytes as f64 / count,
+        per_second: count / sender.busy.as_secs_f64(),
+        sealing_ms: sender.sealing.as_secs_f64() * 1e3 / count,
+        first: total.first().copied().unwrap_or_default(),
+        histogram: Histogram::of(&total),
+        processing_histogram: Histogram::of(&processing),
+        total: Spread::of(total),
+        transmission: Spread::of(each(|of| ms(of.sent, of.received))),
+        processing: Spread::of(processing),
+        stages,
+        batches,
+        timeline: times.chunks(times.len().div_ceil(POINTS).max(1)).map(slowest).collect(),
+        detail: times
+            .iter()
+            .skip(times.len().saturating_sub(DETAIL) / 2)
+            .take(DETAIL)
+            .map(point)
+            .collect(),
+    }
+}

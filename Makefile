@@ -55,6 +55,12 @@ bench-peers: setup-peers ## Compare Moteseal with other systems: trees, one sign
 lab: setup-build ## Compare every table and figure of the four papers and of RERUM D5.3 with ours, in lab/report/index.html (about 10 minutes; docs/lab.md)
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- lab --out lab/report $(LAB_FLAGS)
 
+.PHONY: lab-latency
+lab-latency: setup-build ## Measure latency from sensor to store through Mosquitto, NATS and Cassandra, into lab/latency (10 minutes; docs/lab.md)
+	@tools/engines.sh install nats cassandra
+	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal -p moteseal-lab
+	@"$${CARGO_TARGET_DIR:-target}/release/moteseal-lab" latency --out lab/latency $(LATENCY_FLAGS)
+
 .PHONY: test
 test: lint-files lint-firmware mote spec tests absent-data ## Run every check: lints, the mote's build, both verifiers, all tests
 

@@ -24,10 +24,10 @@ mod uploads;
 pub mod wired;
 pub mod wireless;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use broker::{Broker, IN_FLIGHT};
 pub use fleet::{Fleet, byte_sum};
@@ -61,7 +61,7 @@ pub struct Plan {
 }
 
 /// The results of both parts.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Study {
     /// The length of a run of the wired part, in seconds.
     pub seconds: f64,
@@ -108,6 +108,17 @@ pub const FOUR_MS: f64 = 60.0;
 pub const GRADES: f64 = 1.3;
 
 impl Study {
+    /// Reads the results of an earlier execution.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or does not have results of this version.
+    pub fn read(path: &Path) -> Result<Self, Failed> {
+        let name = path.display();
+        let text = std::fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+        let study = serde_json::from_slice(&text);
+        Ok(study.map_err(|error| format!("{name} has no results of this study ({error})"))?)
+    }
+
     /// Returns the run of a configuration with these messages at a rate.
     #[must_use]
     pub fn wired_run(

@@ -13,7 +13,7 @@ use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DataError, Folder, Source, UnknownSource};
 use moteseal_lab::experiment::Experiment;
 use moteseal_lab::latency::wired::{Configuration, TableKind};
-use moteseal_lab::latency::{self, Plan};
+use moteseal_lab::latency::{self, Plan, Study};
 use moteseal_lab::report::{self, Effort, ReportError};
 
 use moteseal_terminal::failure::{Exit, Failure};
@@ -137,6 +137,9 @@ struct Latency {
     /// In configuration 4, use the embedded store instead of Cassandra
     #[arg(long)]
     embedded: bool,
+    /// Write the report from the results of an earlier execution (study.json), and measure nothing
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
     /// The program moteseal. The default is the one next to this program
     #[arg(long, value_name = "FILE")]
     moteseal: Option<PathBuf>,
@@ -296,8 +299,11 @@ fn latency(arguments: &Latency) -> Result<(), Failure> {
         table: if arguments.embedded { TableKind::Embedded } else { TableKind::Cassandra },
         seed: arguments.seed,
     };
-    let study = latency::run(&plan, &mut progress())
-        .map_err(|error| Failure::new(Exit::Internal, error))?;
+    let study = match &arguments.from {
+        Some(kept) => Study::read(kept).map_err(Failure::usage)?,
+        None => latency::run(&plan, &mut progress())
+            .map_err(|error| Failure::new(Exit::Internal, error))?,
+    };
     report::latency::write(&study, &arguments.out, &mut progress()).map_err(report_failure)?;
     let mut stdout = Stdout::lock();
     if arguments.json {

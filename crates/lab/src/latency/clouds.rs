@@ -99,7 +99,7 @@ impl<'p> Site<'p> {
             self.at("op.pub.pem"),
         ];
         let arguments = [&run[..], &roster, more].concat();
-        let variables = [&[("RUST_LOG", LEVEL)], variables].concat();
+        let variables = [&[("RUST_LOG", LEVEL)][..], variables].concat();
         let process = Process::start(&self.plan.moteseal, &arguments, &variables, &path)?;
         let url = process.line()?;
         Ok((process, url, Log::new(&path)))

@@ -1,10 +1,10 @@
 //! Percentiles and histograms of times.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The mean and percentiles of some times, in milliseconds. A percentile is one of the times, by the
 /// nearest rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The number of times.
     pub count: u64,
@@ -41,7 +41,7 @@ const SHORTEST_MS: f64 = 1e-3;
 const BINS: usize = 80;
 
 /// The number of times in bins whose width grows with the time: ten bins a decade.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Histogram(Vec<u64>);
 
 impl Histogram {

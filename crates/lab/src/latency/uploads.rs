@@ -151,7 +151,7 @@ async fn at_once(
         while start.elapsed() < time
             && let Some(device) = idle.pop()
         {
-            let (client, bundle) = (client.clone(), sender.seal((fleet, device), message)?);
+            let (client, bundle) = (client.clone(), sender.seal((&mut *fleet, device), message)?);
             uploads.spawn(async move { upload(&client, bundle).await.map(|sent| (device, sent)) });
         }
         let Some(done) = uploads.join_next().await else { break };

@@ -14,7 +14,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use moteseal_core::record::Scheme;
-use serde::Serialize;
+use moteseal_terminal::interrupt;
+use serde::{Deserialize, Serialize};
 
 use super::clouds::{Cloud, Site};
 use super::log::{Done, Work, Write};
@@ -34,8 +35,8 @@ const DETAIL: usize = 300;
 const DRAIN: Duration = Duration::from_secs(900);
 
 /// The configurations of the paper, section VI.A to D.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(into = "u8")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
 pub enum Configuration {
     /// HTTP; one process with the embedded store.
     One,
@@ -76,6 +77,15 @@ impl Configuration {
     }
 }
 
+impl TryFrom<u8> for Configuration {
+    type Error = &'static str;
+
+    fn try_from(number: u8) -> Result<Self, Self::Error> {
+        let found = Self::ALL.into_iter().find(|one| one.number() == number);
+        found.ok_or("the configurations are 1 to 4")
+    }
+}
+
 impl From<Configuration> for u8 {
     fn from(configuration: Configuration) -> Self {
         configuration.number()
@@ -83,7 +93,7 @@ impl From<Configuration> for u8 {
 }
 
 /// The store of configuration 4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TableKind {
     /// A node of Cassandra.
@@ -93,7 +103,7 @@ pub enum TableKind {
 }
 
 /// The content of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Message {
     /// 24 bytes, 6 readings.
@@ -137,7 +147,7 @@ impl fmt::Display for Message {
 }
 
 /// How fast the messages are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rate {
     /// Five messages a second.
@@ -167,7 +177,7 @@ impl fmt::Display for Rate {
 }
 
 /// Where the time of a message of configuration 4 goes. The sum of the three is the end-to-end latency.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stages {
     /// From t1 until the intake has the head of the request.
     pub request: Spread,
@@ -181,7 +191,7 @@ pub struct Stages {
 }
 
 /// How many messages the worker writes together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batches {
     /// The number of writes.
     pub writes: u64,
@@ -194,7 +204,7 @@ pub struct Batches {
 }
 
 /// A message in a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// When it was sent, in seconds since the first one.
     pub at_s: f64,
@@ -205,7 +215,7 @@ pub struct Point {
 }
 
 /// The results of one run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// The configuration.
     pub configuration: Configuration,
@@ -232,17 +242,22 @@ pub struct Run {
     /// The writes of configuration 4's worker.
     pub batches: Option<Batches>,
     /// The end-to-end latencies.
-    #[serde(skip)]
     pub histogram: Histogram,
     /// The processing latencies.
-    #[serde(skip)]
     pub processing_histogram: Histogram,
-    /// Messages over the time of the run. Of many messages, each interval has the slowest one.
-    #[serde(skip)]
+    /// Messages over the time of the run, if a figure needs them ([`Run::is_drawn`]). Of many messages, each
+    /// interval has the slowest one.
     pub timeline: Vec<Point>,
     /// Messages in a row from the middle of the run.
-    #[serde(skip)]
     pub detail: Vec<Point>,
+}
+
+impl Run {
+    /// Returns whether the figures show the messages of such a run over time.
+    #[must_use]
+    pub fn is_drawn(message: Message, rate: Rate) -> bool {
+        message != Message::Epoch && rate != Rate::Low
+    }
 }
 
 /// The times of a message in microseconds since 1970.
@@ -265,6 +280,8 @@ struct Target {
 pub(super) fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Run>, Failed> {
     let folder = tempfile::tempdir_in(&plan.folder)?;
     let path = std::path::absolute(folder.path())?;
+    let remove = path.clone();
+    interrupt::on_stop(move || drop(std::fs::remove_dir_all(remove)));
     let site = Site::new(plan, &path, &fleet()?)?;
     let target = |configuration: Configuration| -> Result<Target, Failed> {
         // Each has the same devices, which start from their first seal.
@@ -437,6 +454,7 @@ fn summary(
         })
     };
     let count = times.len().max(1) as f64;
+    let drawn = if Run::is_drawn(message, rate) { times } else { &[] };
     Run {
         configuration,
         message,
@@ -452,8 +470,8 @@ fn summary(
         processing: Spread::of(processing),
         stages,
         batches,
-        timeline: times.chunks(times.len().div_ceil(POINTS).max(1)).map(slowest).collect(),
-        detail: times
+        timeline: drawn.chunks(times.len().div_ceil(POINTS).max(1)).map(slowest).collect(),
+        detail: drawn
             .iter()
             .skip(times.len().saturating_sub(DETAIL) / 2)
             .take(DETAIL)

@@ -14,7 +14,7 @@ use aws_lc_rs::cipher::{
     UnboundCipherKey,
 };
 use aws_lc_rs::iv::FixedLength;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::broker::{Broker, IN_FLIGHT};
 use super::link::Link;
@@ -29,7 +29,7 @@ pub const STRING: usize = 24;
 const BLOCK: usize = 16;
 
 /// What connects the sensor and the receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Medium {
     /// The loopback interface, in the place of the paper's home router.
@@ -53,7 +53,7 @@ impl Medium {
 }
 
 /// How the strings are protected on the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
     /// Not at all.
@@ -97,7 +97,7 @@ impl fmt::Display for Protection {
 }
 
 /// The trials of one combination.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The medium.
     pub medium: Medium,
@@ -113,7 +113,6 @@ pub struct Outcome {
     /// The time from the sensor to the receiver of the strings of all trials.
     pub latency: Spread,
     /// The same times.
-    #[serde(skip)]
     pub histogram: Histogram,
 }
 

@@ -15,6 +15,9 @@ use crate::latency::wireless::{Medium, Outcome, Protection};
 use crate::latency::{Study, paper};
 use crate::table::{Table, thousands};
 
+/// The file with all results, from which the report can be written again ([`Study::read`]).
+pub const KEPT: &str = "study.json";
+
 /// Writes the tables, figures and data into a folder, which is created if it does not exist. Calls
 /// `progress` before each step.
 ///

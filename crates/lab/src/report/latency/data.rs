@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::super::{Out, ReportError};
+use super::KEPT;
 use crate::latency::Study;
-use crate::latency::wired::{Message, Rate, Run};
+use crate::latency::wired::Run;
 
 #[derive(Serialize)]
 struct WirelessRow {
@@ -105,6 +106,8 @@ struct PointRow {
 }
 
 pub(super) fn write(study: &Study, out: &Out<'_>) -> Result<(), ReportError> {
+    // All values are finite numbers, and all keys are texts, so they can be encoded.
+    out.text(KEPT, &serde_json::to_string(study).unwrap_or_default())?;
     let mut bins = Vec::new();
     if !study.wireless.is_empty() {
         let trials = study.wireless.iter().flat_map(|of| {
@@ -153,8 +156,7 @@ pub(super) fn write(study: &Study, out: &Out<'_>) -> Result<(), ReportError> {
                 }));
             }
         }
-        let is_drawn = |run: &&Run| run.rate != Rate::Low && run.message != Message::Epoch;
-        let points = study.wired.iter().filter(is_drawn).flat_map(|run| {
+        let points = study.wired.iter().flat_map(|run| {
             run.timeline.iter().map(|point| PointRow {
                 configuration: run.configuration.number(),
                 message_bytes: run.message.bytes(),

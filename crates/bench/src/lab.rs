@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DataError, Folder, Recording, Source};
+use moteseal_lab::latency::Study;
 use moteseal_lab::report;
 use moteseal_lab::report::page::{self, Entry, Part, missing};
 use moteseal_lab::seals::footprint::Footprint;
@@ -35,6 +36,9 @@ pub(crate) struct Arguments {
     /// The file of instructions counted on a Cortex-M3
     #[arg(long, value_name = "FILE", default_value = FOOTPRINT)]
     footprint: PathBuf,
+    /// The kept results of `moteseal-lab latency`, which runs brokers, clouds and engines as processes
+    #[arg(long, value_name = "FILE", default_value = LATENCY)]
+    latency: PathBuf,
     /// The seed of all simulations: up to 64 hexadecimal digits; trailing zeros may be omitted
     #[arg(long, value_name = "HEX", default_value = "00", value_parser = seed)]
     seed: Seed,
@@ -55,6 +59,9 @@ impl Arguments {
         if self.footprint != Path::new(FOOTPRINT) {
             add(format!(" --footprint {}", self.footprint.display()));
         }
+        if self.latency != Path::new(LATENCY) {
+            add(format!(" --latency {}", self.latency.display()));
+        }
         if self.seed != Seed::default() {
             add(format!(" --seed {}", self.seed));
         }
@@ -69,6 +76,8 @@ impl Arguments {
 const MOTES: &str = "data/telosb";
 /// The counts on a Cortex-M3 in a checkout.
 const FOOTPRINT: &str = "docs/footprint.csv";
+/// The kept results of the study of latency in a checkout.
+const LATENCY: &str = "docs/latency/study.json";
 /// The file next to [`FOOTPRINT`] with the RAM by number of levels.
 const FOOTPRINT_LEVELS: &str = "footprint_levels.csv";
 
@@ -79,7 +88,8 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let command = arguments.command();
     let effort = if arguments.quick { &Effort::QUICK } else { &Effort::FULL };
     let mut progress = |step: &str| eprintln!("{step}");
-    let done = Recorded::load(&folder, &arguments.footprint, &mut progress).and_then(|recorded| {
+    let kept = (&*arguments.footprint, &*arguments.latency);
+    let done = Recorded::load(&folder, kept, &mut progress).and_then(|recorded| {
         run(&recorded, &arguments.out, arguments.seed, effort, &command, &mut progress)
     });
     crate::written(done.map(|()| arguments.out.join(page::PAGE)))
@@ -141,6 +151,7 @@ pub(crate) struct Recorded {
     devices: Vec<Recording>,
     readings: Option<Readings>,
     footprint: Option<Footprint>,
+    latency: Option<Study>,
     /// Descriptions of the absent data, and where to get it.
     absent: Vec<String>,
 }
@@ -149,11 +160,16 @@ impl Recorded {
     /// Reads all data. Lists absent data in the result. Fails if data is malformed.
     fn load(
         folder: &Folder,
-        footprint: &Path,
+        (footprint, latency): (&Path, &Path),
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self, String> {
-        let mut recorded =
-            Self { devices: Vec::new(), readings: None, footprint: None, absent: Vec::new() };
+        let mut recorded = Self {
+            devices: Vec::new(),
+            readings: None,
+            footprint: None,
+            latency: None,
+            absent: Vec::new(),
+        };
         let mut absent = |what: &str, error: DataError| match error {
             DataError::Absent { remedy, .. } => {
                 let message = format!("{what}: {remedy}");
@@ -186,8 +202,21 @@ impl Recorded {
             )),
             Err(error) => return Err(format!("cannot read {}: {error}", footprint.display())),
         }
+        if latency.exists() {
+            recorded.latency = Some(Study::read(latency).map_err(|error| error.to_string())?);
+        } else {
+            recorded.absent.push(no_latency(latency));
+        }
         Ok(recorded)
     }
+}
+
+/// States that the study of latency is absent.
+fn no_latency(file: &Path) -> String {
+    format!(
+        "messages through brokers, clouds and engines, `{}`: `moteseal-lab latency` writes this file",
+        file.display()
+    )
 }
 
 /// Runs all measurements and writes the page.
@@ -238,7 +267,14 @@ fn run(
     .map_err(message)?;
 
     progress("clouds: latency of three configurations");
-    let clouds = configurations::entries(&out.join("cloud"), effort.configurations)?;
+    let mut clouds = configurations::entries(&out.join("cloud"), effort.configurations)?;
+    let latency = match &recorded.latency {
+        Some(study) => {
+            report::latency::write(study, &out.join("cloud"), progress).map_err(message)?
+        }
+        None => report::latency::absent(&no_latency(Path::new(LATENCY))),
+    };
+    clouds.extend(latency);
     let measured_rerum = rerum::measure(recorded.footprint.clone(), effort.rerum, progress)?;
     let mut rerum = report::rerum::write(&measured_rerum, &out.join("rerum")).map_err(message)?;
     rerum.extend(report::health::write(&out.join("rerum"), seed).map_err(message)?);
@@ -295,9 +331,11 @@ fn run(
         part(
             "Configurations of a cloud",
             "Mishra et al., \"Trade-offs involved in the choice of Cloud Service Configurations when \
-             Building Secure, Scalable, and Efficient IoT Networks\", section VI: configurations 1 \
-             to 3, from a Raspberry Pi to one server at AWS. Configuration 4 is a commercial \
-             infrastructure (Kinesis, Lambda, DynamoDB) and is not repeated.",
+             Building Secure, Scalable, and Efficient IoT Networks\", sections V and VI: a sensor and a \
+             receiver over MQTT, and four configurations of a cloud. Tables III and IV are measured \
+             together with this page, with configurations 1 to 3 in one process. The other entries \
+             are kept results of `moteseal-lab latency`, with all four configurations as processes; \
+             `docs/latency/README.md` has them in full.",
             "cloud",
             clouds,
         ),
@@ -393,7 +431,7 @@ mod tests {
     /// The list omits table III of the sealing paper, tables I and IV of the sums paper, and
     /// figures 1 to 4 (sealing), 1 to 3 (sums), and 1 and 2 (broadcast). They contain notation,
     /// parameters and drawings.
-    const OF_THE_PAPERS: [&str; 41] = [
+    const OF_THE_PAPERS: [&str; 45] = [
         "sealing-table-1",
         "sealing-table-2",
         "sealing-table-4",
@@ -426,8 +464,12 @@ mod tests {
         "broadcast-figure-5",
         "broadcast-figure-6",
         "broadcast-figure-7",
+        "cloud-table-1",
         "cloud-table-3",
         "cloud-table-4",
+        "cloud-figure-4",
+        "cloud-figure-5",
+        "cloud-figure-6",
         "rerum-table-7",
         "rerum-table-9",
         "rerum-table-19",
@@ -510,7 +552,7 @@ mod tests {
     fn the_command_on_the_page_is_the_one_that_was_given() {
         for command in [
             "moteseal-bench lab --out report",
-            "moteseal-bench lab --out report --data d --footprint f.csv --seed 0a01 --quick",
+            "moteseal-bench lab --out report --data d --footprint f.csv --latency l.json --seed 0a01 --quick",
         ] {
             let parsed = crate::Arguments::try_parse_from(command.split(' ')).unwrap();
             let crate::Suite::Lab(arguments) = parsed.suite else { unreachable!() };
@@ -521,10 +563,8 @@ mod tests {
     #[test]
     fn every_table_and_figure_has_both_numbers_and_a_reason() {
         let out = tempfile::tempdir().unwrap();
-        let committed = |name: &str| {
-            std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR")))
-                .unwrap()
-        };
+        let docs = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+        let committed = |name: &str| std::fs::read_to_string(docs(name)).unwrap();
         let recorded = Recorded {
             devices: synthetic(),
             readings: Some(Readings(vec![18.0, 18.3, 25.55, 49.9999])),
@@ -532,6 +572,7 @@ mod tests {
                 Footprint::read(&committed("footprint.csv"), &committed("footprint_levels.csv"))
                     .unwrap(),
             ),
+            latency: Some(Study::read(&docs("latency/study.json")).unwrap()),
             absent: Vec::new(),
         };
         let html = page(&recorded, out.path());
@@ -584,6 +625,7 @@ mod tests {
             devices: synthetic(),
             readings: None,
             footprint: None,
+            latency: None,
             absent: vec!["Intel lab's: get it".to_owned()],
         };
         let html = page(&recorded, out.path());
@@ -615,7 +657,9 @@ mod tests {
         let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let motes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb");
         let folder = Folder::new(data.path()).with_motes(motes);
-        let recorded = Recorded::load(&folder, &data.path().join("none.csv"), &mut |_| {}).unwrap();
+        let [footprint, latency] = ["none.csv", "none.json"].map(|name| data.path().join(name));
+        let kept = (&*footprint, &*latency);
+        let recorded = Recorded::load(&folder, kept, &mut |_| {}).unwrap();
         assert_eq!(recorded.devices.len(), 1);
         let html = page(&recorded, out.path());
         for name in [
@@ -624,6 +668,7 @@ mod tests {
             "MIT&#39;s house E",
             "temperatures of the Intel lab",
             "none.csv",
+            "none.json",
         ] {
             let plain = name.replace("&#39;", "'");
             assert!(

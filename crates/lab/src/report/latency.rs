@@ -2,11 +2,13 @@
 //! the paper's numbers, with percentiles and histograms.
 
 mod data;
+mod entries;
 mod figures;
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::Path;
 
+use super::page::Entry;
 use super::text::LATENCY;
 use super::{INDEX, Out, ReportError};
 use crate::latency::spread::Spread;
@@ -15,15 +17,22 @@ use crate::latency::wireless::{Medium, Outcome, Protection};
 use crate::latency::{Study, paper};
 use crate::table::{Table, thousands};
 
+pub use entries::absent;
+
 /// The file with all results, from which the report can be written again ([`Study::read`]).
 pub const KEPT: &str = "study.json";
 
 /// Writes the tables, figures and data into a folder, which is created if it does not exist. Calls
-/// `progress` before each step.
+/// `progress` before each step. Returns the entries for the page; they need results of both parts and of
+/// all configurations.
 ///
 /// # Errors
 /// [`ReportError::Write`], [`ReportError::Draw`].
-pub fn write(study: &Study, out: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), ReportError> {
+pub fn write(
+    study: &Study,
+    out: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Entry>, ReportError> {
     progress("writing the tables and figures");
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder)
@@ -37,17 +46,25 @@ pub fn write(study: &Study, out: &Path, progress: &mut dyn FnMut(&str)) -> Resul
     if !study.wireless.is_empty() {
         figures::wireless(study, &out)?;
         let (table, latencies) = (table1(study), wireless_latencies(study));
-        let values: [(&str, &dyn std::fmt::Display); 2] =
-            [("table", &table.markdown()), ("latencies", &latencies.markdown())];
+        let (table1why, figure4why) = (LATENCY.get("table 1 why"), LATENCY.get("figure 4 why"));
+        let media = LATENCY.get("media");
+        let values: [(&str, &dyn Display); 5] = [
+            ("table", &table.markdown()),
+            ("latencies", &latencies.markdown()),
+            ("media", &media),
+            ("table1why", &table1why),
+            ("figure4why", &figure4why),
+        ];
         index += &format!("\n{}", LATENCY.fill("wireless", &values));
     }
     if !study.wired.is_empty() {
         figures::over_time(study, &out)?;
         figures::histograms(study, &out)?;
-        let values: [(&str, &dyn std::fmt::Display); 3] = [
+        let values: [(&str, &dyn Display); 4] = [
             ("total", &averages(study, &paper::TOTAL, |run| run.total).markdown()),
             ("processing", &averages(study, &paper::PROCESSING, |run| run.processing).markdown()),
             ("latencies", &wired_latencies(study).markdown()),
+            ("why", &LATENCY.get("figure 5 why")),
         ];
         index += &format!("\n{}", LATENCY.fill("wired", &values));
     }
@@ -58,11 +75,17 @@ pub fn write(study: &Study, out: &Path, progress: &mut dyn FnMut(&str)) -> Resul
             TableKind::Embedded => "**The table is the embedded store, not a Cassandra.**",
         };
         let (stages, batches) = (stages(study), batches(study));
-        let values: [(&str, &dyn std::fmt::Display); 3] =
-            [("store", &store), ("stages", &stages.markdown()), ("batches", &batches.markdown())];
+        let values: [(&str, &dyn Display); 5] = [
+            ("store", &store),
+            ("stages", &stages.markdown()),
+            ("batches", &batches.markdown()),
+            ("teeth", &LATENCY.get("teeth")),
+            ("why", &LATENCY.get("figure 6 why")),
+        ];
         index += &format!("\n{}", LATENCY.fill("four", &values));
     }
-    out.text(INDEX, &index)
+    out.text(INDEX, &index)?;
+    Ok(entries::entries(study))
 }
 
 /// Returns the results as tables for a terminal.

@@ -42,7 +42,7 @@ pub(super) enum Done {
 
 #[derive(Deserialize)]
 struct Line {
-    timestamp: Timestamp,
+    timestamp: String,
     fields: Fields,
 }
 
@@ -60,7 +60,7 @@ struct Fields {
 /// Returns what a line states, or `None` if it is about something else.
 fn read(line: &str) -> Option<Done> {
     let Line { timestamp, fields } = serde_json::from_str(line).ok()?;
-    let to_us = timestamp.as_microsecond();
+    let to_us = timestamp.parse::<Timestamp>().ok()?.as_microsecond();
     let work = Work { from_us: to_us - fields.took_us?, to_us };
     match &*fields.message {
         "served" => {

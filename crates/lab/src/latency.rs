@@ -63,6 +63,8 @@ pub struct Plan {
 /// The results of both parts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Study {
+    /// The machine and how this program was built.
+    pub machine: String,
     /// The length of a run of the wired part, in seconds.
     pub seconds: f64,
     /// The wireless part; empty if the plan has no trials.
@@ -80,7 +82,19 @@ pub struct Study {
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Study, Failed> {
     let wireless = if plan.trials == 0 { Vec::new() } else { wireless::measure(plan, progress)? };
     let wired = wired::measure(plan, progress)?;
-    Ok(Study { seconds: plan.time.as_secs_f64(), wireless, wired, table: plan.table })
+    let (seconds, machine) = (plan.time.as_secs_f64(), machine());
+    Ok(Study { machine, seconds, wireless, wired, table: plan.table })
+}
+
+/// Describes the machine and the build of this program, which should be that of `moteseal`, too.
+fn machine() -> String {
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("an unknown processor", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZeroUsize::get);
+    let build = if cfg!(debug_assertions) { "a debug build" } else { "a release build" };
+    format!("{model}, {cores} cores, {build}")
 }
 
 /// A limit that the results must keep.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use moteseal_core::record::Scheme;
 use moteseal_terminal::interrupt;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 use super::clouds::{Cloud, Site};
 use super::log::{Done, Work, Write};
@@ -31,6 +32,8 @@ pub const AT_ONCE: usize = 16;
 const POINTS: usize = 500;
 /// The number of messages in a row of which [`Run::detail`] has each.
 const DETAIL: usize = 300;
+/// The time of each configuration before the first run, at most.
+const WARM_UP: Duration = Duration::from_secs(10);
 /// How long the worker may take for what is in the stream at the end of a run.
 const DRAIN: Duration = Duration::from_secs(900);
 
@@ -318,6 +321,9 @@ fn all(
 ) -> Result<Vec<Run>, Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut runs = Vec::new();
+    // The services and engines get as warm as those that have run for a while.
+    progress("wired: warming up");
+    run(&runtime, targets, (Message::Long, Rate::Maximum), plan.time.min(WARM_UP))?;
     for &rate in rates {
         for message in Message::ALL {
             let names: Vec<_> =
@@ -327,18 +333,30 @@ fn all(
                 names.join(", "),
                 plan.time.as_secs_f64()
             ));
-            let mut senders = Vec::new();
-            for Target { cloud, fleet, .. } in targets.iter_mut() {
-                senders.push((Sender::new(cloud.client()?), fleet));
-            }
-            runtime.block_on(send(&mut senders, message, rate, plan.time))?;
-            let senders: Vec<Sender> = senders.into_iter().map(|(sender, _)| sender).collect();
-            for (target, sender) in targets.iter_mut().zip(senders) {
-                let (times, batches) = times(&mut target.cloud, &sender.sent, rate)?;
-                let kind = (target.configuration, message, rate);
-                runs.push(summary(kind, &sender, &times, batches));
-            }
+            runs.extend(run(&runtime, targets, (message, rate), plan.time)?);
         }
+    }
+    Ok(runs)
+}
+
+/// Runs one kind of messages at one rate, each configuration for this time.
+fn run(
+    runtime: &Runtime,
+    targets: &mut [Target],
+    (message, rate): (Message, Rate),
+    time: Duration,
+) -> Result<Vec<Run>, Failed> {
+    let mut senders = Vec::new();
+    for Target { cloud, fleet, .. } in targets.iter_mut() {
+        senders.push((Sender::new(cloud.client()?), fleet));
+    }
+    runtime.block_on(send(&mut senders, message, rate, time))?;
+    let senders: Vec<Sender> = senders.into_iter().map(|(sender, _)| sender).collect();
+    let mut runs = Vec::new();
+    for (target, sender) in targets.iter_mut().zip(senders) {
+        let (times, batches) = times(&mut target.cloud, &sender.sent, rate)?;
+        let kind = (target.configuration, message, rate);
+        runs.push(summary(kind, &sender, &times, batches));
     }
     Ok(runs)
 }

@@ -38,7 +38,8 @@ pub fn write(
     std::fs::create_dir_all(out.folder)
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     data::write(study, &out)?;
-    let mut index = LATENCY.fill("head", &[("seconds", &study.seconds)]) + "\n";
+    let mut index =
+        LATENCY.fill("head", &[("seconds", &study.seconds), ("machine", &study.machine)]) + "\n";
     let bars = bars(study);
     if !bars.rows().is_empty() {
         index += &format!("\n{}", LATENCY.fill("bars", &[("table", &bars.markdown())]));

@@ -150,7 +150,7 @@ pub(super) fn over_time(study: &Study, out: &Out<'_>) -> Result<(), ReportError>
                     let run = study.wired_run(configuration, message, Rate::Maximum)?;
                     let name = message.to_string();
                     let points = line(&run.timeline, |point| point.total);
-                    Some(Series::new(name, colour, Stroke::Solid, points))
+                    Some(Series::new(name, colour, Stroke::Dots, points))
                 })
                 .collect();
         (!series.is_empty()).then(|| Panel {

@@ -17,6 +17,12 @@ pub(crate) struct Nats {
 
 impl Nats {
     pub(crate) fn start() -> Self {
+        Self::with(|| None)
+    }
+
+    /// Starts a server with the lines of the file that `configure` writes.
+    pub(crate) fn with(configure: impl FnOnce() -> Option<std::path::PathBuf>) -> Self {
+        let more = configure();
         let server = repository(".venv/engines/bin/nats-server");
         assert!(server.exists(), "nats-server is missing; run tools/engines.sh install nats");
         let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -29,6 +35,7 @@ impl Nats {
             .args(["run", "nats"])
             .arg(folder.path())
             .args([port.to_string(), monitor.to_string()])
+            .envs(more.map(|file| ("MOTESEAL_NATS_LINES", file)))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -45,6 +52,14 @@ impl Nats {
             monitor: format!("http://127.0.0.1:{monitor}"),
             _folder: folder,
         }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn monitor(&self) -> &str {
+        &self.monitor
     }
 
     pub(crate) fn arguments(&self) -> [&str; 4] {

@@ -1,5 +1,6 @@
 //! Each role with a user that has exactly the permissions that docs/scale.md lists.
 
+use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -141,7 +142,7 @@ async fn attempts_find_what_each_user_may_do_and_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_user_is_cut_off_within_five_seconds_and_the_others_are_not() {
-    let governed = Governed::start("");
+    let mut governed = Governed::start("");
     let (_, admin) = governed.user("admin", &[Duty::Admin]);
     Stream::connect(admin).await.unwrap().init(&layout()).await.unwrap();
     let store = Store::new();
@@ -152,6 +153,7 @@ async fn a_revoked_user_is_cut_off_within_five_seconds_and_the_others_are_not() 
     };
     let (_, kept) = governed.user("intake1", &[Duty::Intake]);
     let (key, lost) = governed.user("intake2", &[Duty::Intake]);
+    let before = fs::read_to_string(lost.credentials.clone().unwrap()).unwrap();
     let (first, second) = (intake(kept).await, intake(lost.clone()).await);
     let mut sealed = bundles("revoked", 40, 5).into_iter();
     put(&first, vec![sealed.next().unwrap()]).await.unwrap();
@@ -183,6 +185,15 @@ async fn a_revoked_user_is_cut_off_within_five_seconds_and_the_others_are_not() 
     while let Err(error) = put(&second, vec![sealed.next().unwrap()]).await {
         assert!(Instant::now() < until, "{error}");
     }
+
+    // A server that starts again with its first configuration has not forgotten the revocation.
+    let old = governed.path("old");
+    fs::write(&old, before.as_bytes()).unwrap();
+    let lost = Settings { credentials: Some(old), ..lost };
+    governed.server.kill();
+    governed.server.restart();
+    let done = attempts(lost, &[]).await.unwrap();
+    assert_eq!((done[0].action, &done[0].found), (CONNECT, &Ok(false)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

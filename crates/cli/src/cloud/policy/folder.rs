@@ -303,14 +303,24 @@ impl<'f> Writer<'f> {
     }
 
     fn move_to_revoked(&mut self, from: &str, name: &str, suffix: &str) -> Result<(), Failure> {
-        let free = (1..)
-            .map(|number: u64| format!("revoked/{name}-{number}{suffix}"))
-            .find(|to| !self.folder.path(to).exists());
-        let (from, to) = (self.folder.path(from), free.unwrap_or_default());
-        fs::rename(&from, self.folder.path(&to))
-            .map_err(|error| Failure::file("move", &from, &error))?;
+        self.rename(from, &self.free_name(name, suffix))?;
         self.done.revoked.push(name.to_owned());
         Ok(())
+    }
+
+    /// Returns a name among the revoked secrets that is not used.
+    fn free_name(&self, name: &str, suffix: &str) -> String {
+        let names = (1..).map(|number: u64| format!("revoked/{name}-{number}{suffix}"));
+        names.into_iter().find(|to| !self.folder.path(to).exists()).unwrap_or_default()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), Failure> {
+        let (from, to) = (self.folder.path(from), self.folder.path(to));
+        let folder = to.parent().unwrap_or(&self.folder.root);
+        let renamed = moteseal_files::create_folder(folder)
+            .and_then(|()| fs::rename(&from, &to))
+            .and_then(|()| moteseal_files::sync_folder(folder));
+        renamed.map_err(|error| Failure::file("move", &from, &error))
     }
 
     /// Returns the keys of NATS, which are made if there are none.
@@ -427,12 +437,10 @@ impl<'f> Writer<'f> {
             {
                 self.revocations.roles.push(role.to_owned());
                 self.save()?;
-                for file in [&user, &password] {
-                    let path = self.folder.path(file);
-                    fs::remove_file(&path)
-                        .map_err(|error| Failure::file("remove", &path, &error))?;
-                }
-                self.done.revoked.push(role.to_owned());
+                let folder = self.free_name(name, "");
+                self.rename(&user, &format!("{folder}/cassandra.user"))?;
+                self.rename(&password, &format!("{folder}/cassandra.password"))?;
+                self.done.revoked.push(name.clone());
             }
             if self.folder.read(&password)?.is_none() {
                 self.create(&password, &format!("{}\n", *secret()?))?;

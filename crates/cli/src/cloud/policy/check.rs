@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -123,17 +124,39 @@ fn stream(policy: &Policy, folder: &Folder, done: &mut Vec<Attempt>) -> Result<(
             Attempt::new((&at, &who), attempt.action, attempt.expected, attempt.found)
         }));
     }
-    for server in stream.servers.iter().filter(|server| server.starts_with("tls://")) {
+    let needs_tls = |server: &&String| {
+        let host = server.split_once("://").map_or(server.as_str(), |(_, host)| host);
+        server.starts_with("tls://") || !is_this_machine(host)
+    };
+    for server in stream.servers.iter().filter(needs_tls) {
         let found = runtime.block_on(accepts_plain_text(server));
         done.push(Attempt::new((&at, server), "connect without TLS", false, found));
     }
     Ok(())
 }
 
+/// Returns whether a host, with a port or without, is on this machine.
+fn is_this_machine(host: &str) -> bool {
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let host = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        Some((host, _)) => host,
+        None => host.split_once(':').map_or(host, |(host, _)| host),
+    };
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
 /// Tries what each process, each revoked one and nobody can do in Cassandra.
 fn table(policy: &Policy, folder: &Folder, done: &mut Vec<Attempt>) -> Result<(), Failure> {
     let Some(keyspace) = &policy.keyspace else { return Ok(()) };
     let at = format!("keyspace {}", keyspace.address.keyspace);
+    if keyspace.address.authorities.is_none() {
+        for host in keyspace.address.hosts.iter().filter(|host| !is_this_machine(host)) {
+            let attempt =
+                Attempt::new((&at, host), "receive passwords without TLS", false, Ok(true));
+            let note = Some("add ?ca=FILE to table.store".to_owned());
+            done.push(Attempt { note, ..attempt });
+        }
+    }
     let mut users = Vec::new();
     for (name, process) in &policy.processes {
         let login = folder.login(&format!("processes/{name}"))?;
@@ -309,4 +332,19 @@ fn matrix(at: &str, attempts: &[&Attempt], columns: &[&str]) -> Vec<String> {
         line(action, &|who| cells.get(who).copied().unwrap_or_default().to_owned())
     });
     std::iter::once(head).chain(rows).chain([String::new()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_this_machine;
+
+    #[test]
+    fn hosts_of_this_machine_are_recognised() {
+        for host in ["localhost", "localhost:4222", "127.0.0.1:9042", "a@127.0.0.1", "[::1]:4222"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["10.0.0.1:4222", "localhost.example", "[2001:db8::1]:4222", "nats1"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
 }

@@ -232,13 +232,12 @@ pub fn check_revocation(address: &Address) -> Result<(), OpenError> {
 /// Returns a setting with which a revocation takes too long, its value and the value that it must have.
 fn slow(settings: &BTreeMap<String, String>) -> Option<(&'static str, String, String)> {
     let found = |name: &str| settings.get(name).cloned().unwrap_or_else(|| "unknown".to_owned());
-    for (name, all) in
-        [("authenticator", "AllowAllAuthenticator"), ("authorizer", "AllowAllAuthorizer")]
-    {
-        let wanted = ["PasswordAuthenticator", "CassandraAuthorizer"];
-        if found(name).contains(all) || found(name) == "unknown" {
-            let wanted = wanted[usize::from(name == "authorizer")].to_owned();
-            return Some((name, found(name), wanted));
+    for (name, open, wanted) in [
+        ("authenticator", "AllowAllAuthenticator", "PasswordAuthenticator"),
+        ("authorizer", "AllowAllAuthorizer", "CassandraAuthorizer"),
+    ] {
+        if found(name).contains(open) || found(name) == "unknown" {
+            return Some((name, found(name), wanted.to_owned()));
         }
     }
     for name in ["permissions_validity", "roles_validity", "credentials_validity"] {

@@ -493,7 +493,7 @@ fn is_named(role: &str, first: &str) -> bool {
 fn secret() -> Result<Zeroizing<String>, Failure> {
     let mut bytes = Zeroizing::new([0; 20]);
     getrandom::fill(&mut *bytes).map_err(Failure::internal)?;
-    Ok(Zeroizing::new(hex::encode(&*bytes)))
+    Ok(Zeroizing::new(hex::encode(*bytes)))
 }
 
 fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {

@@ -6,12 +6,14 @@ use std::fmt::Write as _;
 
 use scylla::client::session::Session;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
+use scylla::statement::unprepared::Statement;
 use tokio::runtime::Builder;
 use zeroize::Zeroizing;
 
 use crate::address::{Address, Password};
 use crate::connect::{Check, attempt, connect};
 use crate::error::OpenError;
+use crate::init::CHANGE;
 
 /// The longest time that a revocation may take, in seconds. Cassandra's caches of roles and permissions
 /// must not be older.
@@ -103,8 +105,10 @@ pub fn apply_roles(address: &Address, statements: &[Zeroizing<String>]) -> Resul
         let session = connect(address).await?;
         let check = Check { address, session: &session };
         for statement in statements {
+            let mut statement = Statement::new(statement.as_str());
+            statement.set_request_timeout(Some(CHANGE));
             session
-                .query_unpaged(statement.as_str(), &[])
+                .query_unpaged(statement, &[])
                 .await
                 .map_err(|error| check.rejected(&error, "create roles and grant permissions"))?;
         }

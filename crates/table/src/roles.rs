@@ -68,10 +68,14 @@ pub fn role_statements(
     ))];
     let mut add = |statement: String| statements.push(Zeroizing::new(statement));
     for Role { name, password, rights } in roles {
-        let options =
-            format!("WITH PASSWORD = '{}' AND LOGIN = true AND SUPERUSER = false", password.0);
-        add(format!("CREATE ROLE IF NOT EXISTS \"{name}\" {options}"));
-        add(format!("ALTER ROLE \"{name}\" {options}"));
+        // A role keeps its password: Cassandra neither ends sessions when it changes, nor permits two changes
+        // within 5 s.
+        add(format!(
+            "CREATE ROLE IF NOT EXISTS \"{name}\" WITH PASSWORD = '{}' AND LOGIN = true AND \
+             SUPERUSER = false",
+            password.0
+        ));
+        add(format!("ALTER ROLE \"{name}\" WITH LOGIN = true AND SUPERUSER = false"));
         let wanted = rights.permissions();
         for permission in Rights::Create.permissions() {
             let (verb, to) =

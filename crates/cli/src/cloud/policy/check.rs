@@ -164,7 +164,7 @@ fn table(policy: &Policy, folder: &Folder, done: &mut Vec<Attempt>) -> Result<()
     }
     for name in folder.names("revoked")? {
         let file = format!("revoked/{name}");
-        if folder.path(&file).join("cassandra.user").is_file() {
+        if folder.path(&file).join("cassandra.password").is_file() {
             users.push((format!("revoked {name}"), Some(folder.login(&file)?), None));
         }
     }

@@ -432,14 +432,17 @@ impl<'f> Writer<'f> {
             let creates = process.rights == Rights::Create;
             let first = format!("{keyspace}_{name}{}", if creates { CREATOR } else { "" });
             let found = self.folder.read(&user)?;
+            let has_password = self.folder.read(&password)?.is_some();
             if let Some(role) = found.as_ref().map(|role| role.trim())
-                && !is_named(role, &first)
+                && !(has_password && is_named(role, &first))
             {
                 self.revocations.roles.push(role.to_owned());
                 self.save()?;
                 let folder = self.free_name(name, "");
                 self.rename(&user, &format!("{folder}/cassandra.user"))?;
-                self.rename(&password, &format!("{folder}/cassandra.password"))?;
+                if has_password {
+                    self.rename(&password, &format!("{folder}/cassandra.password"))?;
+                }
                 self.done.revoked.push(name.clone());
             }
             if self.folder.read(&password)?.is_none() {

@@ -124,7 +124,7 @@ fn mistakes_in_a_policy_are_named() {
     let scene = Scene::new();
     let stream = "[stream]\nservers = [\"nats://127.0.0.1:1\"]\n";
     for (text, expected) in [
-        (String::new(), "neither [stream], [table] nor [tokens]"),
+        ("[http]\nclouds = []".to_owned(), "neither [stream], [table] nor [tokens]"),
         (stream.to_owned(), "processes"),
         (format!("{stream}[processes]\nA = [\"intake\"]"), "processes.A"),
         (format!("{stream}[processes]\na = []"), "processes.a"),

@@ -165,7 +165,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, the conformance suite on Cassandra, a hub with 200 sensors, 100 reboots, 200 losses of power during updates, clippy of the peers
+test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, the conformance suite on Cassandra, 200 runs of a cluster with faults, a hub with 200 sensors, 100 reboots, 200 losses of power during updates, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,every interleaving of a small group)
@@ -182,6 +182,8 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts
 	$(call step,ten thousand broadcasts)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_faults -- --nocapture
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_commands -- --nocapture
+	$(call step,two hundred runs of a cloud on a cluster with faults)
+	MOTESEAL_SEEDS=200 cargo test --release $(CARGO_FLAGS) -p moteseal --test it scale_faults -- --nocapture
 	$(call step,three verifiers on two hundred thousand changed inputs)
 	cargo build --release $(CARGO_FLAGS) -p moteseal-vectors
 	$(VENV_PYTHON) spec/differential.py --rust $(or $(CARGO_TARGET_DIR),target)/release/moteseal-vectors --cases 100000 --op stream.bundle --op stream.read

@@ -150,6 +150,7 @@ test)
     broker
     monitoring
     need qemu-system-arm qemu-system-arm
+    need faketime faketime
     need arm-none-eabi-gcc gcc-arm-none-eabi libnewlib-arm-none-eabi
     need cmake cmake
     python

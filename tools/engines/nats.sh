@@ -46,7 +46,7 @@ nats_get_go() {
 
 # run_nats FOLDER PORT [MONITORING_PORT [NAME CLUSTER_PORT CLUSTER_PORT...]]: runs a server with JetStream that syncs each
 # message before it acknowledges it. With a name, it is a server of a cluster: its own port in the cluster, and those
-# of all servers of the cluster. The variable MOTESEAL_NATS_LINES names a file with further lines of the configuration.
+# of all servers of the cluster.
 run_nats() {
     local folder=$1 port=$2 monitoring=${3:-} name=${4:-} own=${5:-} route
     [ -x "$engines/bin/nats-server" ] || die "nats-server is not installed; run tools/engines.sh install nats"
@@ -60,7 +60,6 @@ run_nats() {
             for route in "${@:6}"; do printf '    nats://127.0.0.1:%s\n' "$route"; done
             printf '  ]\n}\n'
         fi
-        [ -z "${MOTESEAL_NATS_LINES:-}" ] || cat "$MOTESEAL_NATS_LINES"
     } >"$folder/nats.conf"
     exec "$engines/bin/nats-server" -c "$folder/nats.conf"
 }

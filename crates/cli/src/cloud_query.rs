@@ -27,6 +27,9 @@ pub(crate) struct CloudQuery {
     from: String,
     #[command(flatten)]
     access: Access,
+    /// Wait until the cloud's workers have stored what it acknowledged up to this position, which `push` printed
+    #[arg(long, value_name = "POSITION")]
+    after_position: Option<u64>,
     /// The group's roster
     #[arg(long)]
     roster: PathBuf,
@@ -54,7 +57,7 @@ impl CloudQuery {
 
     /// Returns a client of the cloud.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        self.access.client(&self.from)
+        self.access.client_after(&self.from, self.after_position)
     }
 
     /// Returns the files that the command reads. No output may replace them.

@@ -65,6 +65,11 @@ pub(crate) struct Access {
 impl Access {
     /// Returns a client of the cloud at `url`.
     pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
+        self.client_after(url, None)
+    }
+
+    /// Returns a client that reads what was acknowledged up to a position.
+    pub(crate) fn client_after(&self, url: &str, after: Option<u64>) -> Result<Client, Failure> {
         let credential =
             match (&self.token, self.user.as_deref().zip(self.password_file.as_deref())) {
                 (Some(token), _) => Some(Credential::Token(Token::read(token)?)),
@@ -88,6 +93,7 @@ impl Access {
             identity,
             device_key,
             patience: PATIENCE,
+            after,
             ..Options::default()
         };
         Client::new(url, &options).map_err(Failure::from)
@@ -103,7 +109,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pushed = pushed?;
     let queued = match pushed.queued {
         0 => String::new(),
-        queued => format!(", {} queued for the workers", thousands(queued)),
+        queued => format!(
+            ", {} queued for the workers{}",
+            thousands(queued),
+            pushed.position.map_or_else(String::new, |at| format!(" up to position {at}"))
+        ),
     };
     diagnostic(format_args!(
         "{}: {} stored, {} already there{queued}; {} in {}",
@@ -118,6 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             "stored": pushed.stored,
             "known": pushed.known,
             "queued": pushed.queued,
+            "position": pushed.position,
             "bytes": pushed.bytes,
             "requests": pushed.requests,
             "conflicts": pushed.conflicts.iter().map(|conflict| json!({

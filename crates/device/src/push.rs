@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use moteseal_api::{
-    CBOR_SEQ, ErrorKind, JSON, NamedError as _, Receipt, SealEntry, SealList, paths,
+    CBOR_SEQ, ErrorKind, JSON, NamedError as _, POSITION, Receipt, SealEntry, SealList, paths,
 };
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
@@ -182,6 +182,9 @@ pub struct Pushed {
     pub known: u64,
     /// The number of bundles that a cloud with workers has in its queue.
     pub queued: u64,
+    /// The last position in that queue. A read that waits for it ([`moteseal_net::Options::after`]) sees all of these
+    /// bundles.
+    pub position: Option<u64>,
     /// The number of bytes sent.
     pub bytes: u64,
     /// The number of requests sent.
@@ -370,7 +373,10 @@ impl Pushed {
         let mut attempt = 1;
         let receipt = loop {
             match put(cloud, bytes.clone()).await {
-                Ok(receipt) => break receipt,
+                Ok((receipt, position)) => {
+                    self.position = self.position.max(position);
+                    break receipt;
+                }
                 Err(error) if error.is_unreachable() && attempt < ATTEMPTS && self.requests > 0 => {
                     tracing::warn!(attempt, error = %error.named(), "the upload failed; trying again");
                     tokio::time::sleep(Duration::from_millis(250 << attempt)).await;
@@ -396,9 +402,11 @@ impl Pushed {
     }
 }
 
-async fn put(cloud: &Client, body: bytes::Bytes) -> Result<Receipt, NetError> {
+/// Returns the receipt, and the position in the queue of a cloud with workers.
+async fn put(cloud: &Client, body: bytes::Bytes) -> Result<(Receipt, Option<u64>), NetError> {
     let answer = cloud.put(paths::BUNDLES, CBOR_SEQ, body).await?.expect(JSON)?;
-    parse(answer).await
+    let position = answer.header(POSITION).and_then(|position| position.parse().ok());
+    Ok((parse(answer).await?, position))
 }
 
 async fn parse<T: serde::de::DeserializeOwned>(

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use moteseal_api::JSON;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use moteseal_api::{AFTER, JSON};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, Url};
 
 use crate::coap::Code;
@@ -47,6 +47,9 @@ pub struct Options {
     pub retry: Retry,
     /// How long to retry if the connection is refused, because the cloud may still be starting.
     pub patience: Duration,
+    /// The position in the queue of a cloud with workers that an upload's receipt stated. A read waits until the
+    /// workers have stored everything up to it.
+    pub after: Option<u64>,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             idle_timeout: Duration::from_secs(60),
             retry: Retry::default(),
             patience: Duration::ZERO,
+            after: None,
         }
     }
 }
@@ -125,6 +129,10 @@ impl Client {
         let has_responded = Arc::new(AtomicBool::new(false));
         let (retry, patience) = (options.retry, options.patience);
         if base.starts_with("coap:") || base.starts_with("coaps:") {
+            if options.after.is_some() {
+                let cause = "a position in the queue needs http or https".to_owned();
+                return Err(NetError::BadAddress { url: base.to_owned(), cause });
+            }
             let transport = Transport::Coap(Arc::new(coap::Cloud::new(base, options)?));
             return Ok(Self { transport, retry, patience, has_responded });
         }
@@ -174,6 +182,8 @@ impl Client {
             .connect_timeout(options.connect_timeout)
             .read_timeout(options.idle_timeout)
             .redirect(reqwest::redirect::Policy::none());
+        let after = options.after.map(|at| (HeaderName::from_static(AFTER), HeaderValue::from(at)));
+        let builder = builder.default_headers(after.into_iter().collect());
         // A proxy of the environment is for other machines. It would see a token for a service on
         // this one, which `TokenInClear` permits because the token does not leave the machine.
         let builder = if is_this_machine(&url) { builder.no_proxy() } else { builder };

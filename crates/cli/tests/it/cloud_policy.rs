@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::coap_transport::{ROSTER, Service};
 use crate::http_grades;
+use crate::nats::{SYNCED, Server};
 use crate::scene::{Run, Scene};
-use crate::stream_roles::Nats;
 
 const PROCESSES: &str = "boss = [\"admin\"]\nintake1 = [\"intake\"]\nintake2 = [\"intake\"]\nback = [\"worker\", \"serve\"]\n";
 const TOKENS: &str = "gateway = { scope = \"read,write\" }\nanalyst = { scope = \"read\" }\n\
@@ -153,12 +153,11 @@ fn mistakes_in_a_policy_are_named() {
 #[test]
 fn check_finds_what_the_policy_states_and_a_revocation_takes_effect_within_five_seconds() {
     let scene = http_grades::scene();
-    let nats = Nats::with(|| {
-        write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
-        policy("init", &scene, &[]).done();
-        Some(scene.path("policy/nats.conf"))
-    });
-    let server = nats.url().replace("nats://", "tls://");
+    write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
+    policy("init", &scene, &[]).done();
+    let lines = fs::read_to_string(scene.path("policy/nats.conf")).unwrap();
+    let nats = Server::with(SYNCED, &lines);
+    let server = nats.url.replace("nats://", "tls://");
     let stream = |process: &str| {
         let creds = format!("policy/processes/{process}/stream.creds");
         [
@@ -167,7 +166,7 @@ fn check_finds_what_the_policy_states_and_a_revocation_takes_effect_within_five_
             "--stream-ca",
             "ca.pem",
             "--stream-monitor",
-            nats.monitor(),
+            &nats.monitor,
             "--stream-creds",
             &creds,
         ]

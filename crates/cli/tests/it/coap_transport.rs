@@ -24,11 +24,15 @@ impl Drop for Service {
 impl Service {
     /// Starts a command that prints `count` addresses when it is ready.
     pub(crate) fn start(scene: &Scene, arguments: &[&str], count: usize) -> Self {
-        let mut command = scene.command(arguments);
+        Self::of(scene.command(arguments), count)
+    }
+
+    /// Like [`start`](Self::start), with a command that has its arguments.
+    pub(crate) fn of(mut command: Command, count: usize) -> Self {
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let urls: Vec<String> = lines.take(count).map(Result::unwrap).collect();
-        assert_eq!(urls.len(), count, "{arguments:?}");
+        assert_eq!(urls.len(), count, "{command:?}");
         Self { process, urls }
     }
 

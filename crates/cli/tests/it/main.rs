@@ -28,6 +28,7 @@ mod chance;
 mod cheating_coordinator;
 mod claimed_silent;
 mod cloud_policy;
+mod cluster;
 mod coap_dissected;
 mod coap_memory;
 mod coap_transport;
@@ -68,6 +69,10 @@ mod lying_trees;
 mod mote_health;
 mod mote_qemu;
 mod named_readings;
+// The tests of the stream use the rest of it.
+#[allow(dead_code)]
+#[path = "../../../stream/tests/it/server.rs"]
+mod nats;
 mod output_files;
 mod outputs_and_proofs;
 mod pairings;
@@ -79,7 +84,7 @@ mod refused_seals;
 mod rollback;
 mod roster_versions;
 mod sampling_faults;
-mod scale;
+mod scale_faults;
 mod scene;
 mod second_verifier;
 mod serial_gateway;

@@ -9,7 +9,8 @@ use std::time::Duration;
 /// The columns of the tables in a scene.
 pub(crate) const COLUMNS: [&str; 6] =
     ["--time", "ts", "--column", "temperature:Cel:i16/100", "--column", "humidity:%RH:u16/100"];
-const GROUP_ARGUMENTS: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+pub(crate) const GROUP_ARGUMENTS: [&str; 4] =
+    ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
 
 /// The exit code and output of a run of the binary.
 #[derive(Debug)]

@@ -10,4 +10,7 @@ mod intake;
 mod limits;
 mod permissions;
 mod pieces;
+// The tests of the command line use the rest of it.
+#[allow(dead_code)]
+mod server;
 mod testbed;

@@ -138,7 +138,7 @@ impl Cassandra {
     pub(crate) fn drain(&self) {
         let Some(running) = self.running.lock().unwrap().take() else { return };
         self.signal_pid(running.pid, "TERM");
-        while Path::new(&format!("/proc/{}", running.pid)).exists() {
+        while !has_ended(running.pid) {
             std::thread::sleep(Duration::from_millis(100));
         }
         running.end();

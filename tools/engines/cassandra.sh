@@ -26,6 +26,7 @@ run_cassandra() {
         [commitlog_sync]=batch [endpoint_snitch]=SimpleSnitch [num_tokens]=4
         [listen_address]=127.0.0.1 [rpc_address]=127.0.0.1
         [native_transport_port]=$port [storage_port]=$((port + 1))
+        [roles_validity]=2s [permissions_validity]=2s [credentials_validity]=2s
         [memtable_heap_space]=64MiB [memtable_offheap_space]=64MiB [commitlog_segment_size]=32MiB
         [concurrent_reads]=8 [concurrent_writes]=8 [native_transport_max_threads]=8 [key_cache_size]=8MiB
         [row_cache_size]=0MiB [counter_cache_size]=0MiB [networking_cache_size]=16MiB [file_cache_size]=32MiB

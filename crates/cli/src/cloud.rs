@@ -2,6 +2,7 @@
 
 mod coap;
 mod follow;
+mod policy;
 pub(crate) mod stream;
 mod user;
 
@@ -42,6 +43,10 @@ pub(crate) enum Command {
     /// Add, list and revoke the users of a cloud, who have passwords or client certificates.
     #[command(subcommand)]
     User(Box<user::Command>),
+    /// Decide who may do what in a cloud of several processes: write the credentials, apply them to the
+    /// running servers, and check by trying.
+    #[command(subcommand)]
+    Policy(Box<policy::Command>),
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -109,6 +114,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => serve(*arguments),
         Command::User(command) => user::run(&command),
+        Command::Policy(command) => policy::run(&command),
     }
 }
 
@@ -135,7 +141,10 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let roles =
         stream::Roles::of(&arguments.roles, &arguments.connection, arguments.store.as_ref())?;
     let opened = match &arguments.store {
-        Some(path) => Some(Opened::open(path, &roster, &arguments.roster, &arguments.operator)?),
+        Some(path) => {
+            let access = access(roles, !followed.is_empty());
+            Some(Opened::open(path, access, (&roster, &arguments.roster), &arguments.operator)?)
+        }
         None => None,
     };
     let runtime = runtime()?;
@@ -194,6 +203,15 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     })
 }
 
+/// Returns what a process does with the store. Only workers and processes without a stream write to it, and a
+/// process that follows others and is no intake.
+const fn access(roles: Option<stream::Roles>, follows: bool) -> Access {
+    match roles {
+        Some(roles) if !roles.worker && (roles.intake || !follows) => Access::Read,
+        _ => Access::ReadWrite,
+    }
+}
+
 /// Prints the addresses of a service. A closed stdout does not stop the service.
 fn print_urls(url: &str, coap: &[String]) {
     let lines = match is_json() {
@@ -218,8 +236,8 @@ struct Opened<'r> {
 impl<'r> Opened<'r> {
     fn open(
         path: &Path,
-        roster: &'r Roster,
-        roster_file: &Path,
+        access: Access,
+        (roster, roster_file): (&'r Roster, &Path),
         operator: &Path,
     ) -> Result<Self, Failure> {
         let address = table::address(path)?;
@@ -242,7 +260,7 @@ impl<'r> Opened<'r> {
             Succession::start(record.clone(), roster)
         };
         let store: Arc<dyn EpochStore> = match &address {
-            Some(address) => Arc::new(table::open(address, Access::ReadWrite)?),
+            Some(address) => Arc::new(table::open(address, access)?),
             None => open(path)?,
         };
         Ok(Self { store, path: path.to_owned(), existed, record, succession })

@@ -2,15 +2,20 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use async_nats::{
+    Auth, AuthError, Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError,
+};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
+use zeroize::Zeroizing;
 
+use crate::authority::Credentials;
 use crate::error::StreamError;
 use crate::layout::Names;
 use crate::settings::Settings;
@@ -49,69 +54,11 @@ impl Stream {
     /// reject the credentials.
     pub async fn connect(settings: Settings) -> Result<Self, StreamError> {
         let settings = settings.checked()?;
-        // The workspace has one provider of TLS; the library uses the default of the process.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let mut servers = Vec::with_capacity(settings.servers.len());
-        for server in &settings.servers {
-            let parsed: Result<ServerAddr, _> = server.parse();
-            servers.push(parsed.map_err(|error| {
-                StreamError::BadSetting(format!(
-                    "{} is not the URL of a NATS server ({error}); use nats://HOST:PORT or \
-                     tls://HOST:PORT",
-                    without_user(server)
-                ))
-            })?);
-        }
         let (report, refusals) = watch::channel((0_u64, String::new()));
-        let on_event = move |event: Event| {
-            let text = match event {
-                Event::ServerError(ServerError::AuthorizationViolation) => {
-                    Some("authorization violation".to_owned())
-                }
-                Event::ServerError(ServerError::Other(text)) => Some(text),
-                _ => None,
-            };
-            if let Some(text) = text {
-                report.send_modify(|(count, last)| (*count, *last) = (count.wrapping_add(1), text));
-            }
-            std::future::ready(())
-        };
-        let mut options = ConnectOptions::new()
-            .name(format!("moteseal {}", settings.name))
-            .custom_inbox_prefix(&settings.inbox)
-            .connection_timeout(settings.request_time)
-            .request_timeout(Some(settings.request_time))
-            .event_callback(on_event);
-        if let Some(server) = servers.iter().find(|server| server.has_user_pass()) {
-            let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
-            options = options.user_and_password(text(server.username()), text(server.password()));
-        }
-        if let Some(file) = &settings.credentials {
-            options = options.credentials_file(file).await.map_err(|error| {
-                StreamError::BadSetting(format!(
-                    "the credentials file {} cannot be used ({error}); it must have a JWT and the seed \
-                     of its nkey",
-                    file.display()
-                ))
-            })?;
-        }
-        if let Some(file) = &settings.ca {
-            if let Err(error) = std::fs::File::open(file) {
-                return Err(StreamError::BadSetting(format!(
-                    "the file of authorities {} cannot be read ({error})",
-                    file.display()
-                )));
-            }
-            options = options.add_root_certificates(file.clone());
-        }
-        let client = options.connect(&servers[..]).await.map_err(|error| match error.kind() {
-            ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                StreamError::NotPermitted { what: error.to_string() }
-            }
-            _ => {
-                StreamError::Unreachable { servers: servers_of(&settings), what: error.to_string() }
-            }
-        })?;
+        let client = client(&settings, move |text| {
+            report.send_modify(|(count, last)| (*count, *last) = (count.wrapping_add(1), text));
+        });
+        let client = client.await?;
         let context = jetstream::context::ContextBuilder::new()
             .timeout(settings.request_time)
             .ack_timeout(settings.request_time)
@@ -187,6 +134,97 @@ impl Stream {
             }
         }
     }
+}
+
+/// Connects to the servers. Calls `on_refusal` with each refusal of a server, for example of a publication
+/// for which the user has no permission.
+pub(crate) async fn client(
+    settings: &Settings,
+    on_refusal: impl Fn(String) + Send + Sync + 'static,
+) -> Result<Client, StreamError> {
+    // The workspace has one provider of TLS; the library uses the default of the process.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let mut servers = Vec::with_capacity(settings.servers.len());
+    for server in &settings.servers {
+        let parsed: Result<ServerAddr, _> = server.parse();
+        servers.push(parsed.map_err(|error| {
+            StreamError::BadSetting(format!(
+                "{} is not the URL of a NATS server ({error}); use nats://HOST:PORT or \
+                 tls://HOST:PORT",
+                without_user(server)
+            ))
+        })?);
+    }
+    let on_event = move |event: Event| {
+        let text = match event {
+            Event::ServerError(ServerError::AuthorizationViolation) => {
+                Some("authorization violation".to_owned())
+            }
+            Event::ServerError(ServerError::Other(text)) => Some(text),
+            _ => None,
+        };
+        if let Some(text) = text {
+            on_refusal(text);
+        }
+        std::future::ready(())
+    };
+    let mut options = match &settings.credentials {
+        None => ConnectOptions::new(),
+        Some(file) => {
+            credentials(file).map_err(StreamError::BadSetting)?;
+            let file = file.clone();
+            // Read at each connection, so that replaced credentials need no restart.
+            ConnectOptions::with_auth_callback(move |nonce| {
+                let auth = credentials(&file)
+                    .and_then(|credentials| credentials.answer(&nonce))
+                    .map(|(jwt, signature)| {
+                        let mut auth = Auth::new();
+                        (auth.jwt, auth.signature) = (Some(jwt), Some(signature));
+                        auth
+                    });
+                std::future::ready(auth.map_err(AuthError::new))
+            })
+        }
+    };
+    options = options
+        .name(format!("moteseal {}", settings.name))
+        .custom_inbox_prefix(&settings.inbox)
+        .connection_timeout(settings.request_time)
+        .request_timeout(Some(settings.request_time))
+        .event_callback(on_event);
+    if let Some(server) = servers.iter().find(|server| server.has_user_pass()) {
+        let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
+        options = options.user_and_password(text(server.username()), text(server.password()));
+    }
+    if let Some(file) = &settings.ca {
+        if let Err(error) = std::fs::File::open(file) {
+            return Err(StreamError::BadSetting(format!(
+                "the file of authorities {} cannot be read ({error})",
+                file.display()
+            )));
+        }
+        options = options.add_root_certificates(file.clone());
+    }
+    options.connect(&servers[..]).await.map_err(|error| match error.kind() {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            StreamError::NotPermitted { what: error.to_string() }
+        }
+        _ => StreamError::Unreachable { servers: servers_of(settings), what: error.to_string() },
+    })
+}
+
+/// Reads a credentials file.
+fn credentials(file: &Path) -> Result<Credentials, String> {
+    let unusable = |what: &str| {
+        format!(
+            "the credentials file {} cannot be used ({what}); it must have a JWT and the seed of its \
+             nkey",
+            file.display()
+        )
+    };
+    let text = std::fs::read_to_string(file).map(Zeroizing::new);
+    let text = text.map_err(|error| unusable(&error.to_string()))?;
+    Credentials::parse(&text).ok_or_else(|| unusable("it has not both"))
 }
 
 /// Why a request has no answer.

@@ -14,6 +14,9 @@
 //!   stream after the store has made them durable. Any number of workers share one consumer.
 //! - [`DeadLetters`] are the messages that no worker can ever store. They can be counted, listed and
 //!   replayed.
+//! - [`Authority`] has the keys that decide who may do what at the servers, and issues [`Credentials`] with
+//!   the [`Permissions`] of each role. [`push_account`] makes revocations take effect, and [`attempts`] finds
+//!   out what a user may do by trying it.
 //!
 //! Order does not matter and repetitions do no harm, because a store is a grow-only set. The stream
 //! therefore delivers at least once, and nothing relies on its deduplication.
@@ -24,6 +27,8 @@
 
 #![forbid(unsafe_code)]
 
+mod attempts;
+mod authority;
 mod check;
 mod connection;
 mod dead;
@@ -32,19 +37,25 @@ mod intake;
 mod layout;
 mod message;
 mod no_store;
+mod permissions;
 mod pieces;
 mod position;
 mod published;
+mod push;
 mod settings;
 mod sync;
 mod worker;
 
+pub use attempts::{Attempt, CONNECT, accepts_plain_text, attempts};
+pub use authority::{Authority, Credentials, MAX_REVOKED, jwt_issued_at};
 pub use connection::Stream;
 pub use dead::{DeadLetter, DeadLetters};
 pub use error::StreamError;
 pub use intake::StreamStore;
 pub use layout::Layout;
 pub use no_store::NoStore;
+pub use permissions::{Duty, Permissions};
 pub use position::Reached;
+pub use push::push_account;
 pub use settings::{IntakeLimits, Role, Settings, SyncCheck, WorkerLimits};
 pub use worker::{Worker, WorkerCounts};

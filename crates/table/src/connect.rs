@@ -198,7 +198,7 @@ pub(crate) async fn version(
     }
 }
 
-fn attempt(error: &ExecutionError) -> Option<&RequestAttemptError> {
+pub(crate) fn attempt(error: &ExecutionError) -> Option<&RequestAttemptError> {
     match error {
         ExecutionError::LastAttemptError(error)
         | ExecutionError::PrepareError(PrepareError::AllAttemptsFailed {
@@ -282,12 +282,40 @@ impl Check<'_> {
 
     /// Checks that every node that can be reached syncs its commit log before it acknowledges.
     pub(crate) async fn nodes_sync(&self) -> Result<(), OpenError> {
+        let names = "'commitlog_sync', 'commitlog_sync_group_window', 'commitlog_sync_period'";
+        self.each_node(names, |node, settings| {
+            let setting = |name: &str| settings.get(name).map_or("unknown", String::as_str);
+            let sync = setting("commitlog_sync");
+            let window = milliseconds(setting("commitlog_sync_group_window"));
+            let is_durable = match sync {
+                "batch" => true,
+                "group" => window.is_some_and(|window| window <= WINDOW_MS),
+                _ => false,
+            };
+            if is_durable {
+                return Ok(());
+            }
+            let found = match sync {
+                "group" => format!("group, {}", setting("commitlog_sync_group_window")),
+                "periodic" => format!("periodic, {}", setting("commitlog_sync_period")),
+                other => other.to_owned(),
+            };
+            Err(OpenError::Commitlog { node, found })
+        })
+        .await
+    }
+
+    /// Reads these settings of every node that can be reached, and checks them. `names` is a list in CQL.
+    pub(crate) async fn each_node(
+        &self,
+        names: &str,
+        check: impl Fn(String, &BTreeMap<String, String>) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
         let state = self.session.get_cluster_state();
         for node in state.get_nodes_info().iter().filter(|node| node.is_connected()) {
-            let mut select = Statement::new(
-                "SELECT name, value FROM system_views.settings WHERE name IN ('commitlog_sync', \
-                 'commitlog_sync_group_window', 'commitlog_sync_period')",
-            );
+            let mut select = Statement::new(format!(
+                "SELECT name, value FROM system_views.settings WHERE name IN ({names})"
+            ));
             select.set_consistency(Consistency::One);
             let target = NodeIdentifier::Node(Arc::clone(node));
             select.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(
@@ -306,23 +334,7 @@ impl Check<'_> {
                 .filter_map(Result::ok)
                 .map(|(name, value)| (name, value.unwrap_or_default()))
                 .collect();
-            let setting = |name: &str| settings.get(name).map_or("unknown", String::as_str);
-            let sync = setting("commitlog_sync");
-            let window = milliseconds(setting("commitlog_sync_group_window"));
-            let is_durable = match sync {
-                "batch" => true,
-                "group" => window.is_some_and(|window| window <= WINDOW_MS),
-                _ => false,
-            };
-            if !is_durable {
-                let found = match sync {
-                    "group" => format!("group, {}", setting("commitlog_sync_group_window")),
-                    "periodic" => format!("periodic, {}", setting("commitlog_sync_period")),
-                    other => other.to_owned(),
-                };
-                let node = format!("{}:{}", node.address.ip(), node.address.port());
-                return Err(OpenError::Commitlog { node, found });
-            }
+            check(format!("{}:{}", node.address.ip(), node.address.port()), &settings)?;
         }
         Ok(())
     }
@@ -367,7 +379,7 @@ impl Check<'_> {
 }
 
 /// Reads a duration in a setting, such as `5ms` or `10s`.
-fn milliseconds(text: &str) -> Option<f64> {
+pub(crate) fn milliseconds(text: &str) -> Option<f64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().ok()?;
     let factor = match &text[digits..] {

@@ -129,6 +129,20 @@ pub enum OpenError {
         /// The settings that were found.
         found: String,
     },
+    /// A node keeps roles or permissions in a cache for too long, or does not require them.
+    #[error(
+        "node {node} applies a revocation too late or not at all ({setting}: {found}); set `{setting}` to {wanted} in its cassandra.yaml and restart it"
+    )]
+    SlowRevocation {
+        /// The node.
+        node: String,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        found: String,
+        /// The value that it must have.
+        wanted: String,
+    },
     /// Anything else.
     #[error("{url} could not be opened ({what})")]
     Failed {
@@ -156,6 +170,7 @@ impl OpenError {
             Self::Forbidden { .. } => "TableForbidden",
             Self::Replicas { .. } => "TableReplicas",
             Self::Commitlog { .. } => "TableNotDurable",
+            Self::SlowRevocation { .. } => "TableSlowRevocation",
             Self::Failed { .. } => "TableFailed",
         }
     }

@@ -13,7 +13,7 @@ use crate::tables::{MIGRATIONS, VERSION};
 
 /// The time within which the nodes must make a change of the keyspace or its tables. With several nodes that
 /// are busy, one takes longer than a request.
-const CHANGE: Duration = Duration::from_secs(60);
+pub(crate) const CHANGE: Duration = Duration::from_secs(60);
 
 /// What [`init`] found and did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

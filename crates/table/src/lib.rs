@@ -4,6 +4,8 @@
 //!   may use one keyspace at the same time.
 //! - [`init`] creates the keyspace and its tables, and migrates them to the current version.
 //! - [`Address`] is the URL of a keyspace.
+//! - [`role_statements`] creates the roles of its users, and [`attempts`] finds out what a user may do by
+//!   trying it.
 //!
 //! The store is a grow-only set, so every write commutes with every other write. There are no
 //! lightweight transactions, no deletions and no updates: a row is written once, and may be written
@@ -24,6 +26,7 @@ mod init;
 mod manifests;
 mod queue;
 mod reads;
+mod roles;
 mod since;
 mod statements;
 mod store;
@@ -35,4 +38,8 @@ pub use address::{Address, AddressError, Authorities, Password};
 pub use connect::Access;
 pub use error::OpenError;
 pub use init::{Initialized, init};
+pub use roles::{
+    Attempt, LOGIN, REVOCATION_S, Rights, Role, apply_roles, attempts, check_revocation, cql,
+    role_statements,
+};
 pub use store::{Options, TableStore};

@@ -27,6 +27,7 @@ mod chain;
 mod chance;
 mod cheating_coordinator;
 mod claimed_silent;
+mod cloud_policy;
 mod cluster;
 mod coap_dissected;
 mod coap_memory;

@@ -136,6 +136,13 @@ impl Scene {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
         command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
         command.env("XDG_STATE_HOME", self.path("state")).env_remove("RUST_LOG");
+        // That of the superuser of the tests' node, unless the test has written another one.
+        let password = self.path("cassandra.password");
+        if password.exists() {
+            command.env("MOTESEAL_CASSANDRA_PASSWORD_FILE", password);
+        } else {
+            command.env("MOTESEAL_CASSANDRA_PASSWORD", "cassandra");
+        }
         command
     }
 

@@ -1,11 +1,14 @@
-//! A cloud whose store is a keyspace of Cassandra.
+//! A cloud whose store is a keyspace of Cassandra, with the roles of a policy.
 
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::cassandra::{Cassandra, Shared};
-use crate::scene::Scene;
+use crate::scene::{Run, Scene};
 
-static NODE: Shared = Shared::new(&[], None);
+const SETTINGS: &[&str] =
+    &["authenticator=PasswordAuthenticator", "authorizer=CassandraAuthorizer"];
+
+static NODE: Shared = Shared::new(SETTINGS, Some("cassandra"));
 
 /// Returns the node of this test program, for a test that neither stops nor pauses it.
 pub(crate) fn shared() -> RwLockReadGuard<'static, Cassandra> {
@@ -17,24 +20,57 @@ pub(crate) fn alone() -> RwLockWriteGuard<'static, Cassandra> {
     NODE.alone()
 }
 
+fn policy(scene: &Scene, command: &str, more: &[&str]) -> Run {
+    let folder = if command == "init" { "--out" } else { "--from" };
+    scene.run(&[&["cloud", "policy", command, "policy.toml", folder, "policy"][..], more].concat())
+}
+
+/// Writes a policy with these processes.
+fn write(scene: &Scene, url: &str, processes: &str) {
+    let table = format!("[table]\nstore = \"{url}\"\nreplicas = 1\nsuperuser = \"cassandra\"\n");
+    scene.write("policy.toml", &format!("{table}[processes]\n{processes}"));
+}
+
 #[test]
 fn a_cloud_on_cassandra_serves_what_it_acknowledged_before_it_was_killed() {
     let cassandra = shared();
-    let url = cassandra.address("moteseal").to_string();
+    let superuser = cassandra.address("moteseal").to_string();
+    let bare = superuser.replace("cassandra@", "");
     let scene = Scene::new();
     scene.table("data.csv", 3_000);
     scene.seal("data.csv", "dev1", &[]).done();
     scene.seal("data.csv", "dev2", &["--scheme", "tree"]).done();
-
-    let early = scene.with_roster(&["cloud", "run", "--store", &url, "--listen", "127.0.0.1:0"]);
+    // The URL of a process. Its password is the one that the next command uses.
+    let as_process = |name: &str| {
+        let file = |file: &str| {
+            let path = scene.path(&format!("policy/processes/{name}/cassandra.{file}"));
+            std::fs::read_to_string(path).unwrap()
+        };
+        scene.write("cassandra.password", &file("password"));
+        bare.replace("://", &format!("://{}@", file("user").trim()))
+    };
+    let early =
+        scene.with_roster(&["cloud", "run", "--store", &superuser, "--listen", "127.0.0.1:0"]);
     let message = early.failed(2);
     assert!(message.contains("TableNoKeyspace") && message.contains("store init"), "{early:?}");
+    let processes = "boss = [\"admin\"]\none = [\"worker\"]\nreader = [\"serve\"]\n";
+    write(&scene, &bare, &format!("{processes}spare = [\"worker\"]\n"));
+    policy(&scene, "init", &[]).done();
+    let applied = policy(&scene, "apply", &["--json"]).done();
+    assert_eq!(applied.json()["roles"], 4);
+    let url = as_process("boss");
     let init = ["store", "init", "--replicas", "1", "--store", &url];
-    assert!(scene.run(&init).done().out.contains("was created (version 1)"));
+    assert!(scene.run(&init).done().out.contains("were created (version 1)"));
     assert!(scene.run(&init).done().out.contains("nothing was changed"));
     let file = scene.run(&["store", "init", "--store", "epochs.redb"]);
     assert!(file.failed(2).contains("is not a URL"), "{file:?}");
+    policy(&scene, "check", &[]).done();
+    let reader = as_process("reader");
+    let run = ["cloud", "run", "--store", &reader, "--listen", "127.0.0.1:0"];
+    let refused = scene.with_roster(&run);
+    assert!(refused.failed(2).contains("TableForbidden"), "{refused:?}");
 
+    let url = as_process("one");
     let cloud = scene.cloud(&url);
     scene.run(&["push", "bundles", "--to", &cloud.url]).done();
     let get = |url: &str| {
@@ -56,4 +92,19 @@ fn a_cloud_on_cassandra_serves_what_it_acknowledged_before_it_was_killed() {
     let check = scene.with_roster(&["store", "check", &url]).done();
     assert!(check.out.contains("whole; 100 seals, 6,000 readings"), "{check:?}");
     cloud.stop();
+    let reader = as_process("reader");
+    let check = scene.with_roster(&["store", "check", &reader]).done();
+    assert!(check.out.contains("whole"), "{check:?}");
+
+    // A process is removed, and another one becomes an admin, which is another role.
+    write(&scene, &bare, &processes.replace("serve", "admin"));
+    policy(&scene, "init", &[]).done();
+    let early = policy(&scene, "check", &[]);
+    assert!(early.failed(5).contains("PolicyDiffers"), "{early:?}");
+    std::fs::remove_file(scene.path("cassandra.password")).unwrap();
+    policy(&scene, "apply", &[]).done();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let checked = policy(&scene, "check", &[]).done();
+    assert!(checked.out.contains("revoked spare-1"), "{checked:?}");
+    assert!(as_process("reader").contains("moteseal_reader.admin@"));
 }

@@ -18,7 +18,7 @@ pub(crate) struct Server {
     program: Option<Child>,
 }
 
-const SYNCED: &str = "sync_interval: always";
+pub(crate) const SYNCED: &str = "sync_interval: always";
 
 impl Server {
     /// Starts a server that syncs each message.

@@ -1,6 +1,8 @@
 //! Streams, stores and devices for the tests.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -9,19 +11,82 @@ use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
 use moteseal_store::conformance::Mote;
 use moteseal_store::{Bundle, EpochStore, Options, PutError, Receipt, RedbStore, UrgentLimits};
 use moteseal_stream::{
-    IntakeLimits, Layout, Role, Settings, Stream, StreamStore, SyncCheck, Worker, WorkerCounts,
-    WorkerLimits,
+    Authority, Credentials, Duty, IntakeLimits, Layout, Permissions, Role, Settings, Stream,
+    StreamStore, SyncCheck, Worker, WorkerCounts, WorkerLimits, push_account,
 };
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-pub(crate) use crate::server::{Server, folder};
+pub(crate) use crate::server::{SYNCED, Server, folder};
 
 /// Returns the server that most tests share. It ends with the test program.
 pub(crate) fn shared() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(Server::start)
+}
+
+/// A server whose users are those of an authority.
+pub(crate) struct Governed {
+    pub(crate) server: Server,
+    pub(crate) authority: Authority,
+    folder: TempDir,
+}
+
+impl Governed {
+    /// Starts a server for the stream `moteseal` with short messages. `more` are further lines of its configuration.
+    pub(crate) fn start(more: &str) -> Self {
+        let (authority, folder) = (Authority::generate(), folder());
+        let lines = authority.server_lines(
+            &authority.operator_jwt(1).unwrap(),
+            &authority.account_jwt("moteseal", &BTreeMap::new(), 1).unwrap(),
+            &authority.system_jwt(1).unwrap(),
+            folder.path().join("accounts").to_str().unwrap(),
+        );
+        let server = Server::with(SYNCED, &format!("max_payload: 65536\n{lines}{more}"));
+        let governed = Self { server, authority, folder };
+        governed.write("system", &governed.authority.system_user(1).unwrap());
+        governed
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, user: &Credentials) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, user.text().as_bytes()).unwrap();
+        path
+    }
+
+    /// Issues credentials for these duties. Returns the user's public key and the settings of a connection.
+    pub(crate) fn user(&self, name: &str, duties: &[Duty]) -> (String, Settings) {
+        let permissions = Permissions::of("moteseal", duties);
+        let user = self.authority.user(name, &permissions, None, 10).unwrap();
+        let file = self.write(name, &user);
+        let settings = Settings {
+            credentials: Some(file),
+            inbox: duties[0].inbox().to_owned(),
+            ..settings(&self.server, "moteseal", Role::Serve)
+        };
+        (user.user(), settings)
+    }
+
+    /// Passes an account without these users to the server.
+    pub(crate) async fn revoke(&self, users: &[String], at: u64) {
+        let revoked = users.iter().map(|user| (user.clone(), at)).collect();
+        let jwt = self.authority.account_jwt("moteseal", &revoked, at).unwrap();
+        push_account(self.system(), &jwt).await.unwrap();
+    }
+
+    /// The settings of the user who may pass accounts to the server.
+    pub(crate) fn system(&self) -> Settings {
+        Settings {
+            credentials: Some(self.path("system")),
+            inbox: Duty::Admin.inbox().to_owned(),
+            ..settings(&self.server, "moteseal", Role::Serve)
+        }
+    }
 }
 
 /// Returns a name that no other stream of this test program has.

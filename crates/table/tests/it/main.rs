@@ -9,5 +9,6 @@ mod damage;
 mod equal;
 mod faults;
 mod node;
+mod roles;
 mod start;
 mod suite;

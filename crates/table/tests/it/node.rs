@@ -12,6 +12,7 @@ const SETTINGS: &[&str] = &[
     "authorizer=CassandraAuthorizer",
     "roles_validity=100ms",
     "permissions_validity=100ms",
+    "credentials_validity=100ms",
 ];
 
 static NODE: Shared = Shared::new(SETTINGS, Some("cassandra"));

@@ -1,0 +1,267 @@
+//! The policy of a cloud of several processes: what `init` writes, `apply` makes effective and `check` finds,
+//! at a real nats-server with TLS and at clouds with TLS.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::coap_transport::{ROSTER, Service};
+use crate::http_grades;
+use crate::nats::{SYNCED, Server};
+use crate::scene::{Run, Scene};
+
+const PROCESSES: &str = "boss = [\"admin\"]\nintake1 = [\"intake\"]\nintake2 = [\"intake\"]\nback = [\"worker\", \"serve\"]\n";
+const TOKENS: &str = "gateway = { scope = \"read,write\" }\nanalyst = { scope = \"read\" }\n\
+    mote = { scope = \"write\", device = [\"0123456789abcdef\"] }\n";
+
+fn policy(command: &str, scene: &Scene, more: &[&str]) -> Run {
+    let folder = if command == "init" { "--out" } else { "--from" };
+    let run = ["cloud", "policy", command, "policy.toml", folder, "policy"];
+    scene.run(&[&run[..], more].concat())
+}
+
+/// Writes a policy for the servers at these addresses.
+fn write(scene: &Scene, stream: &str, clouds: &str, processes: &str, tokens: &str) {
+    let text = format!(
+        "[stream]\nservers = [\"{stream}\"]\nca = \"ca.pem\"\ncertificate = {:?}\nkey = {:?}\n\
+         accounts = {:?}\n[http]\nclouds = [{clouds}]\nca = \"ca.pem\"\n\
+         [processes]\n{processes}[tokens]\n{tokens}",
+        scene.path("server.pem"),
+        scene.path("server.key"),
+        scene.path("accounts"),
+    );
+    scene.write("policy.toml", &text);
+}
+
+/// Returns all files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// Asserts that an output contains no secret of the folder.
+#[track_caller]
+fn shows_no_secret(scene: &Scene, run: &Run) {
+    for file in files(&scene.path("policy")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let is_secret = |word: &&str| {
+            (word.len() == 58 && word.starts_with('S'))
+                || (word.len() == 40 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        };
+        for secret in text.split_whitespace().filter(is_secret) {
+            assert!(!run.out.contains(secret) && !run.stderr.contains(secret), "{file:?}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn init_completes_what_is_missing_keeps_what_exists_and_revokes_what_was_removed() {
+    let scene = Scene::new();
+    write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
+    let run = policy("init", &scene, &["--json"]).done();
+    shows_no_secret(&scene, &run);
+    let created = run.json()["created"].as_array().unwrap().len();
+    let first = files(&scene.path("policy"));
+    // The lock and the record of revocations are not reported.
+    assert_eq!(created + 2, first.len(), "{run:?}");
+    for file in &first {
+        let mode = fs::metadata(file).unwrap().permissions().mode() & 0o777;
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let is_public = name.ends_with(".jwt") || ["nats.conf", "revocations.json"].contains(&name);
+        assert!(is_public || mode == 0o600, "{file:?} {mode:o}");
+    }
+    let contents = |files: &[PathBuf]| -> Vec<Vec<u8>> {
+        files.iter().map(|file| fs::read(file).unwrap()).collect()
+    };
+    let before = contents(&first);
+    let again = policy("init", &scene, &[]).done();
+    assert!(again.stderr.contains("up to date"), "{again:?}");
+    assert_eq!((files(&scene.path("policy")), contents(&first)), (first.clone(), before));
+
+    // A lost file is made again, and nothing else changes.
+    fs::remove_file(scene.path("policy/clients/analyst.token")).unwrap();
+    let run = policy("init", &scene, &["--json"]).done().json();
+    assert_eq!(run["created"], serde_json::json!(["clients/analyst.token"]));
+    assert_eq!(run["changed"], serde_json::json!(["tokens"]));
+
+    // Removed, renewed, and with another role.
+    let seed = |name: &str| {
+        let text = fs::read_to_string(scene.path(&format!("policy/processes/{name}/stream.creds")));
+        text.unwrap().lines().find(|line| line.starts_with("SU")).unwrap().to_owned()
+    };
+    let (kept, renewed) = (seed("back"), seed("boss"));
+    let fewer = PROCESSES.replace("intake2 = [\"intake\"]\n", "").replace(", \"serve\"", "");
+    write(&scene, "tls://127.0.0.1:1", "", &fewer, TOKENS);
+    let run = policy("init", &scene, &["--renew", "boss", "--renew", "analyst", "--json"]).done();
+    shows_no_secret(&scene, &run);
+    let done = run.json();
+    assert_eq!(done["revoked"], serde_json::json!(["boss", "intake2", "analyst"]));
+    assert!(done["changed"].to_string().contains("processes/back/stream.creds"), "{done}");
+    assert_eq!(seed("back"), kept, "a new role needs no new secret");
+    assert_ne!(seed("boss"), renewed);
+    let revocations = fs::read_to_string(scene.path("policy/revocations.json")).unwrap();
+    assert_eq!(revocations.matches("\"U").count(), 3, "{revocations}");
+    assert_eq!(scene.names("policy/revoked"), ["analyst-1.token", "boss-1", "intake2-1"]);
+
+    // Mistakes.
+    let unknown = policy("init", &scene, &["--renew", "stranger"]);
+    assert!(unknown.failed(2).contains("stranger"), "{unknown:?}");
+    fs::remove_file(scene.path("policy/revocations.json")).unwrap();
+    let lost = policy("init", &scene, &[]);
+    assert!(lost.failed(2).contains("PolicyDamaged"), "{lost:?}");
+    let check = policy("check", &scene, &[]);
+    assert!(check.failed(2).contains("moteseal cloud policy init"), "{check:?}");
+}
+
+#[test]
+fn mistakes_in_a_policy_are_named() {
+    let scene = Scene::new();
+    let stream = "[stream]\nservers = [\"nats://127.0.0.1:1\"]\n";
+    for (text, expected) in [
+        ("[http]\nclouds = []".to_owned(), "neither [stream], [table] nor [tokens]"),
+        (stream.to_owned(), "processes"),
+        (format!("{stream}[processes]\nA = [\"intake\"]"), "processes.A"),
+        (format!("{stream}[processes]\na = []"), "processes.a"),
+        (format!("{stream}[processes]\na = [\"king\"]"), "king"),
+        ("[tokens]\na = { scope = \"all\" }".to_owned(), "tokens.a"),
+        (
+            "[tokens]\na = { scope = \"read\", device = [\"0123456789abcdef\"] }".to_owned(),
+            "tokens.a",
+        ),
+        (
+            "[table]\nstore = \"epochs.redb\"\n[processes]\na = [\"serve\"]".to_owned(),
+            "table.store",
+        ),
+        (
+            "[table]\nstore = \"cassandra://a@h/k\"\n[processes]\na = [\"serve\"]".to_owned(),
+            "leave out the user",
+        ),
+    ] {
+        scene.write("policy.toml", &text);
+        let run = policy("init", &scene, &[]);
+        assert!(run.failed(2).contains(expected), "{text}: {run:?}");
+        assert!(!scene.path("policy").exists(), "{text}");
+    }
+}
+
+#[test]
+fn check_finds_what_the_policy_states_and_a_revocation_takes_effect_within_five_seconds() {
+    let scene = http_grades::scene();
+    write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
+    policy("init", &scene, &[]).done();
+    let lines = fs::read_to_string(scene.path("policy/nats.conf")).unwrap();
+    let nats = Server::with(SYNCED, &lines);
+    let server = nats.url.replace("nats://", "tls://");
+    let stream = |process: &str| {
+        let creds = format!("policy/processes/{process}/stream.creds");
+        [
+            "--stream",
+            &server,
+            "--stream-ca",
+            "ca.pem",
+            "--stream-monitor",
+            &nats.monitor,
+            "--stream-creds",
+            &creds,
+        ]
+        .map(str::to_owned)
+    };
+    let limits = ["stream", "init", "--max-mib", "64", "--piece-mib", "64", "--dead-mib", "8"];
+    let run = |arguments: &[&str], process: &str| {
+        let more = stream(process);
+        scene.run(&[arguments, &more.each_ref().map(String::as_str)].concat())
+    };
+    run(&limits, "boss").done();
+    let cloud = |process: &str, more: &[&str]| {
+        let tls =
+            ["--tls-cert", "server.pem", "--tls-key", "server.key", "--tokens", "policy/tokens"];
+        let stream = stream(process);
+        let stream = stream.each_ref().map(String::as_str);
+        let run = ["cloud", "run", "--listen", "127.0.0.1:0"];
+        Service::start(&scene, &[&run[..], &ROSTER, &tls, &stream, more].concat(), 1)
+    };
+    let intakes = ["intake1", "intake2"].map(|name| cloud(name, &["--role", "intake"]));
+    let back = cloud("back", &["--role", "worker,serve", "--store", "epochs.redb"]);
+    let clouds: Vec<String> =
+        intakes.iter().chain([&back]).map(|cloud| format!("{:?}", cloud.url("https"))).collect();
+    let clouds = clouds.join(", ");
+    write(&scene, &server, &clouds, PROCESSES, TOKENS);
+
+    let checked = policy("check", &scene, &[]).done();
+    println!("{}", checked.out);
+    shows_no_secret(&scene, &checked);
+    for wanted in
+        ["stream moteseal", "delete the stream", "connect without TLS", "upload manifests"]
+    {
+        assert!(checked.out.contains(wanted), "{checked:?}");
+    }
+    let push = |cloud: &Service, device: &str, token: &str| {
+        let file = format!("bundles/{device}-0000000000.mseal");
+        let token = format!("policy/clients/{token}.token");
+        let to = ["push", &file, "--to", cloud.url("https"), "--ca", "ca.pem", "--token", &token];
+        scene.run(&to)
+    };
+    push(&intakes[1], "dev1", "gateway").done();
+
+    // An intake and a token are removed. Before `apply`, the intake still can publish, and `check` finds it.
+    let processes = PROCESSES.replace("intake2 = [\"intake\"]\n", "");
+    let tokens = TOKENS.replace("analyst = { scope = \"read\" }\n", "");
+    write(&scene, &server, &clouds, &processes, &tokens);
+    policy("init", &scene, &[]).done();
+    let early = policy("check", &scene, &["--json"]);
+    assert_eq!(early.code, 5, "{early:?}");
+    let lines: Vec<serde_json::Value> =
+        early.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let differs = |line: &&serde_json::Value| line["found"] != line["expected"];
+    let differing: Vec<&serde_json::Value> =
+        lines.iter().filter(|line| line.get("error").is_none()).filter(differs).collect();
+    assert!(!differing.is_empty(), "{early:?}");
+    for line in differing {
+        assert_eq!(line["who"], "revoked intake2-1", "{line}");
+    }
+    assert!(lines.iter().any(|line| line["who"] == "revoked analyst-1" && line["found"] == false));
+    assert!(early.out.contains("PolicyDiffers"), "{early:?}");
+
+    policy("apply", &scene, &[]).done();
+    let revoked = Instant::now();
+    // The intake answers 503 as soon as it cannot publish any more.
+    let status = || {
+        let token = fs::read_to_string(scene.path("policy/clients/gateway.token")).unwrap();
+        let header = format!("authorization: Bearer {}", token.trim());
+        let (ca, url) = (scene.path("ca.pem"), format!("{}/v1/bundles", intakes[1].url("https")));
+        let file = scene.path("bundles/dev2-0000000000.mseal");
+        crate::stream_roles::curl(&[
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "-H",
+            &header,
+            "--cacert",
+            ca.to_str().unwrap(),
+            "--upload-file",
+            file.to_str().unwrap(),
+            &url,
+        ])
+    };
+    let mut found = status();
+    while found == "200" && revoked.elapsed() < Duration::from_secs(5) {
+        found = status();
+    }
+    assert_eq!(found, "503", "after {:?}", revoked.elapsed());
+    run(&["stream", "check", "--role", "intake"], "intake1").done();
+    push(&intakes[0], "dev2", "gateway").done();
+    let checked = policy("check", &scene, &[]).done();
+    assert!(checked.out.contains("revoked intake2-1"), "{checked:?}");
+
+    // A server that cannot be reached makes the check incomplete, not successful.
+    drop(nats);
+    let gone = policy("check", &scene, &[]);
+    assert!(gone.failed(4).contains("PolicyUnchecked"), "{gone:?}");
+}

@@ -14,8 +14,8 @@ use scylla::client::session_builder::SessionBuilder;
 use super::Failed;
 use super::process::{Process, free_port};
 
-/// The users and permissions of docs/scale.md.
-const USERS: &str = include_str!("../../../stream/tests/it/users.conf");
+/// The users, with the permissions of docs/scale.md.
+const USERS: &str = include_str!("users.conf");
 /// The options of Cassandra's virtual machine: the collector and the compilers of Cassandra's own start
 /// script. `tools/engines.sh` chooses others, for a fast start.
 const JVM: &str = "jvm=-Xms1g -Xmx1g -XX:+UseG1GC -XX:MaxGCPauseMillis=300";

@@ -176,10 +176,12 @@ fn a_thousand_nodes_take_two_percent_of_a_core_and_64_megabytes() {
     let whole = Duration::from_secs(seconds);
     // Other programs on the machine make the same work take more time, and never less. So one round within the
     // share shows that the gateway needs no more.
+    let mut least_idle = Duration::MAX;
     for round in 2..=ROUNDS + 1 {
         let before = processor(gateway.id());
         std::thread::sleep(whole);
-        let idle = processor(gateway.id()) - before;
+        least_idle = least_idle.min(processor(gateway.id()) - before);
+        let idle = least_idle;
         let before = processor(gateway.id());
         send(round, whole / u32::try_from(NODES).unwrap(), &sessions);
         // Prometheus collects every 15 s.

@@ -1,7 +1,9 @@
 //! `moteseal-demo scale`: a cloud of many processes on real engines. Real readings are sealed and pushed to
 //! it while one process of each kind is killed; everything that was acknowledged must be served.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -9,6 +11,7 @@ use moteseal_api::Query;
 use moteseal_client::Rows;
 use moteseal_core::record::EpochNumber;
 use moteseal_device::push::Push;
+use moteseal_lab::latency::Process;
 use moteseal_net::{Client, Options};
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_terminal::failure::Failure;
@@ -18,10 +21,6 @@ use serde_json::json;
 
 use crate::fleet::{self, Fleet};
 use crate::{internal, readings, runtime};
-
-mod process;
-
-use process::{Process, free_ports, run as command};
 
 /// The number of epochs of each mote with `--quick`.
 const QUICK_EPOCHS: u64 = 4;
@@ -188,7 +187,7 @@ impl Cloud {
         let (arguments, process) = &mut self.servers[number];
         let mut run = vec![self.engines.clone(), "run".to_owned(), "nats".to_owned()];
         run.extend_from_slice(arguments);
-        *process = Some(Process::start(&self.folder, format!("nats-{}", number + 1), &run)?);
+        *process = Some(start(&self.folder, &format!("nats-{}", number + 1), &run)?);
         Ok(())
     }
 
@@ -197,7 +196,7 @@ impl Cloud {
         let run = [&self.engines, "run", "cassandra", &folder].map(str::to_owned);
         let ports = [self.table.0.to_string(), format!("storage_port={internal}")];
         let run = [&run[..], &ports].concat();
-        self.table.1 = Some(Process::start(&self.folder, "cassandra", &run)?);
+        self.table.1 = Some(start(&self.folder, "cassandra", &run)?);
         Ok(())
     }
 
@@ -228,8 +227,8 @@ impl Cloud {
         let mut all = vec![self.moteseal.clone()];
         all.extend([&run[..], &group].concat().into_iter().map(str::to_owned));
         all.extend_from_slice(&self.stream);
-        let mut process = Process::start(&self.folder, name, &all)?;
-        let url = process.line("http://", START)?;
+        let process = start(&self.folder, name, &all)?;
+        let url = process.line(START).map_err(internal)?;
         let client = Client::new(&url, &Options::default()).map_err(internal)?;
         Ok((process, client))
     }
@@ -257,9 +256,9 @@ impl Cloud {
         diagnostic(format_args!(
             "{} acknowledged: {} is killed",
             count(acknowledged, "bundle"),
-            process.name
+            process.name()
         ));
-        self.killed.push(process.name.clone());
+        self.killed.push(process.name());
     }
 
     /// Does what happens after this part of the uploads, in tenths. Engines and the server of reads start again;
@@ -318,7 +317,9 @@ async fn push(cloud: &mut Cloud, fleet: &Fleet) -> Result<u64, Failure> {
             let (process, client) = &cloud.intakes[intake % cloud.intakes.len()];
             match push.to(client, &mut |_| {}).await {
                 Ok(pushed) => break pushed.queued + pushed.stored + pushed.known,
-                Err(error) if start.elapsed() > RECOVERY => return Err(process.failed(error)),
+                Err(error) if start.elapsed() > RECOVERY => {
+                    return Err(internal(process.reason(&error.to_string())));
+                }
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
             intake += 1;
@@ -361,8 +362,35 @@ async fn fetch(cloud: &Cloud, fleet: &Fleet) -> Result<Served, Failure> {
                 let seals = verified.report.devices.iter().map(|device| device.seals).sum();
                 return Ok(Served { bundles: seals, readings: rows });
             }
-            Err(error) if is_late => return Err(process.failed(error)),
+            Err(error) if is_late => return Err(internal(process.reason(&error.to_string()))),
             _ => tokio::time::sleep(PAUSE).await,
         }
     }
+}
+
+/// Starts a command. What it prints on standard error goes to `NAME.log` in a folder.
+fn start(folder: &Path, name: &str, command: &[String]) -> Result<Process, Failure> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| internal("there is no command"))?;
+    let log = folder.join(format!("{name}.log"));
+    Process::start(Path::new(program), arguments, &[], &log).map_err(internal)
+}
+
+/// Runs a command to its end.
+fn command(command: &[String]) -> Result<(), String> {
+    let (program, arguments) = command.split_first().ok_or("there is no command")?;
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{}: {}", command.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// Returns ports of the loopback interface that are free now.
+fn free_ports(count: usize) -> Result<Vec<u16>, Failure> {
+    let fail = |error| internal(format_args!("there is no free port: {error}"));
+    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").map_err(fail));
+    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    listeners.iter().map(|of| Ok(of.local_addr().map_err(fail)?.port())).collect()
 }

@@ -156,6 +156,7 @@ pub struct Outbox {
     folder: PathBuf,
     /// The items and their sizes in bytes.
     items: Mutex<BTreeMap<Name, u64>>,
+    /// Notified when an item was stored.
     stored: Notify,
 }
 

@@ -108,7 +108,6 @@ impl Default for Settings {
 /// The state that the parts of a running gateway share.
 pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
-    /// Notified when an item was added to the outbox.
     pub(crate) is_link_up: AtomicBool,
     pub(crate) takes_frames: AtomicBool,
     pub(crate) is_stopping: AtomicBool,

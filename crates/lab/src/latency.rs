@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub use broker::{Broker, IN_FLIGHT};
 pub use fleet::{Fleet, byte_sum};
+pub use process::Process;
 
 use crate::chance::Seed;
 

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use moteseal_net::{Client, Credential, Login, Options};
 
@@ -12,6 +13,8 @@ use super::process::Process;
 use super::wired::{Configuration, TableKind};
 use super::{Failed, Fleet, Plan};
 
+/// The time within which a cloud is ready.
+const START: Duration = Duration::from_secs(60);
 const USER: &str = "sensor";
 const PASSWORD: &str = "correct horse battery";
 
@@ -101,7 +104,7 @@ impl<'p> Site<'p> {
         let arguments = [&run[..], &roster, more].concat();
         let variables = [&[("RUST_LOG", LEVEL)][..], variables].concat();
         let process = Process::start(&self.plan.moteseal, &arguments, &variables, &path)?;
-        let url = process.line()?;
+        let url = process.line(START)?;
         Ok((process, url, Log::new(&path)))
     }
 

@@ -3,19 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
-use scylla::client::session_builder::SessionBuilder;
+use moteseal_stream::{Duty, Permissions};
+use moteseal_table::{Address, Password, Rights, Role, apply_roles, role_statements};
 
 use super::Failed;
 use super::process::{Process, free_port};
 
-/// The users, with the permissions of docs/scale.md.
-const USERS: &str = include_str!("users.conf");
+/// The name of the stream and of the keyspace.
+const NAME: &str = "moteseal";
 /// The options of Cassandra's virtual machine: the collector and the compilers of Cassandra's own start
 /// script. `tools/engines.sh` chooses others, for a fast start.
 const JVM: &str = "jvm=-Xms1g -Xmx1g -XX:+UseG1GC -XX:MaxGCPauseMillis=300";
@@ -49,7 +46,7 @@ impl Nats {
             certificate.display(),
             key.display()
         );
-        std::fs::write(own.join("more.conf"), tls + USERS)?;
+        std::fs::write(own.join("more.conf"), tls + &users())?;
         let arguments = [
             "run".to_owned(),
             "nats".to_owned(),
@@ -117,44 +114,36 @@ impl Cassandra {
             }
             std::thread::sleep(Duration::from_millis(500));
         }
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?
-            .block_on(node.grant())?;
+        let mut superuser = Address::parse(&node.url(ADMIN))?;
+        superuser.password = Some(Password(ADMIN.to_owned()));
+        let worker = Role {
+            name: "worker".to_owned(),
+            password: Password(WORKER_PASSWORD.to_owned()),
+            rights: Rights::Write,
+        };
+        apply_roles(&superuser, &role_statements(NAME, 1, &[worker], &[]))?;
         Ok(node)
     }
 
     /// Returns the URL of the keyspace for a user.
     pub(super) fn url(&self, user: &str) -> String {
-        format!("cassandra://{user}@127.0.0.1:{}/moteseal?ca={}", self.port, self.ca.display())
+        format!("cassandra://{user}@127.0.0.1:{}/{NAME}?ca={}", self.port, self.ca.display())
     }
+}
 
-    async fn grant(&self) -> Result<(), Failed> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(&self.ca)? {
-            roots.add(certificate?)?;
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let session = SessionBuilder::new()
-            .known_node(format!("127.0.0.1:{}", self.port))
-            .user(ADMIN, ADMIN)
-            .tls_context(Some(Arc::new(tls)))
-            .build()
-            .await?;
-        for statement in [
-            &*format!("CREATE ROLE worker WITH PASSWORD = '{WORKER_PASSWORD}' AND LOGIN = true"),
-            "GRANT SELECT ON KEYSPACE moteseal TO worker",
-            "GRANT MODIFY ON KEYSPACE moteseal TO worker",
-            "GRANT SELECT ON system_views.settings TO worker",
-        ] {
-            session.query_unpaged(statement, &[]).await?;
-        }
-        Ok(())
-    }
+/// Returns the lines of a server's configuration with a user for each duty, named as the duty, and its permissions.
+fn users() -> String {
+    let user = |duty: Duty| {
+        let Permissions { publish, subscribe } = Permissions::of(NAME, &[duty]);
+        let (publish, subscribe) = (Vec::from_iter(publish), Vec::from_iter(subscribe));
+        let name = duty.name();
+        format!(
+            "{{ user: {name}, password: {name}-password, permissions \
+             {{ publish: {publish:?}, subscribe: {subscribe:?} }} }}"
+        )
+    };
+    let users: Vec<String> = Duty::ALL.into_iter().map(user).collect();
+    format!("accounts {{ {NAME} {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
 }
 
 /// Makes a key and its certificate for 127.0.0.1 with `keytool`, which is a part of Java.

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::Failed;
@@ -17,7 +17,7 @@ const SCRIPT: &str = r#"trap '' INT; "$@" & child=$!; exec >&-; read -r _; kill 
 
 /// A running process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     shell: Child,
     /// The first line of the standard output. It ends with the process.
     lines: Receiver<String>,
@@ -27,7 +27,10 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts a program. `log` gets its standard error output.
-    pub(super) fn start(
+    ///
+    /// # Errors
+    /// The shell cannot be started, or the log cannot be created.
+    pub fn start(
         program: &Path,
         arguments: &[String],
         variables: &[(&str, &str)],
@@ -49,13 +52,29 @@ impl Process {
         Ok(Self { shell, lines, log: log.to_owned() })
     }
 
+    /// Returns the name of its log without the ending.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.log.file_stem().unwrap_or_default().display().to_string()
+    }
+
     /// Waits for the first line of the standard output, and returns it.
-    pub(super) fn line(&self) -> Result<String, Failed> {
-        Ok(self.lines.recv().map_err(|_| self.reason("it ended"))?)
+    ///
+    /// # Errors
+    /// The process ended before, or printed none within the time.
+    pub fn line(&self, within: Duration) -> Result<String, Failed> {
+        let reason = |error| match error {
+            RecvTimeoutError::Disconnected => self.reason("it ended"),
+            RecvTimeoutError::Timeout => self.reason("it printed nothing"),
+        };
+        Ok(self.lines.recv_timeout(within).map_err(reason)?)
     }
 
     /// Waits until a port of this machine accepts connections.
-    pub(super) fn accepts(&self, port: u16, within: Duration) -> Result<(), Failed> {
+    ///
+    /// # Errors
+    /// The process ended, or the port accepts none within the time.
+    pub fn accepts(&self, port: u16, within: Duration) -> Result<(), Failed> {
         let until = Instant::now() + within;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             if self.lines.try_recv() == Err(TryRecvError::Disconnected) {
@@ -70,9 +89,10 @@ impl Process {
     }
 
     /// Describes why the process is of no use: with the last line of its log.
-    pub(super) fn reason(&self, what: &str) -> String {
+    #[must_use]
+    pub fn reason(&self, what: &str) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let name = self.log.file_stem().unwrap_or_default().display();
+        let name = self.name();
         format!("{name}: {what}: {}", text.lines().last().unwrap_or("it wrote nothing"))
     }
 }

@@ -1,4 +1,5 @@
-//! Backups of a cloud while it runs: [`export()`] writes what a cloud stores into a folder,
+//! Backups of a cloud while it runs: [`export()`] writes what a cloud stores into a folder
+//! or a bucket of S3,
 //! [`import()`] uploads it to a cloud, and [`check()`] verifies it offline (docs/backup.md).
 //!
 //! A backup consists of objects that are named by what they contain, and of an index, which is
@@ -9,6 +10,8 @@
 //!
 //! The cloud is not trusted: everything is verified with the roster before it is written.
 
+#[cfg(feature = "s3")]
+mod bucket;
 mod check;
 mod content;
 mod export;
@@ -56,12 +59,40 @@ pub enum BackupError {
         /// What is wrong.
         what: String,
     },
-    /// A file could not be read or written.
+    /// The address of a bucket is wrong, or an environment variable for S3.
+    #[error("{address}: {what}; the form is s3://BUCKET[/PREFIX]")]
+    Bucket {
+        /// The address.
+        address: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The server of a bucket refuses a request.
+    #[error("cannot {action} {object}: {cause}")]
+    BucketRefused {
+        /// `read`, `write`, `list` or `remove`.
+        action: &'static str,
+        /// The address of the object.
+        object: String,
+        /// Why, and what to do.
+        cause: String,
+    },
+    /// The server of a bucket does not answer, or failed.
+    #[error("cannot {action} {object}: {cause}")]
+    BucketUnreachable {
+        /// `read`, `write`, `list` or `remove`.
+        action: &'static str,
+        /// The address of the object.
+        object: String,
+        /// The cause.
+        cause: String,
+    },
+    /// A file could not be read or written, or an object of a bucket is too long.
     #[error("cannot {action} {object}: {cause}")]
     Io {
         /// `read`, `write`, `list` or `remove`.
         action: &'static str,
-        /// The path.
+        /// The path, or the address.
         object: String,
         /// The cause.
         cause: String,
@@ -77,6 +108,9 @@ impl BackupError {
             Self::OtherGroup { .. } => "OtherGroup",
             Self::NoIndex { .. } => "NoIndex",
             Self::Damaged { .. } => "BackupDamaged",
+            Self::Bucket { .. } => "BadAddress",
+            Self::BucketRefused { .. } => "BucketRefused",
+            Self::BucketUnreachable { .. } => "Unreachable",
             Self::Io { .. } => "BadFile",
         }
     }
@@ -86,7 +120,9 @@ impl BackupError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Net(error) => error.kind(),
-            Self::OtherGroup { .. } | Self::NoIndex { .. } => ErrorKind::Usage,
+            Self::OtherGroup { .. } | Self::NoIndex { .. } | Self::Bucket { .. } => {
+                ErrorKind::Usage
+            }
             Self::Damaged { .. } => ErrorKind::Refused,
             Self::Io { .. } => ErrorKind::Internal,
         }

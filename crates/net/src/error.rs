@@ -172,7 +172,8 @@ impl From<BadFile> for NetError {
 }
 
 /// Returns the innermost cause of an error. The outer errors add nothing that helps a user.
-pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+#[must_use]
+pub fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;

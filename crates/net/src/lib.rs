@@ -64,6 +64,6 @@ pub use any::{AnyChild, AnyParent, ParentAddress};
 pub use broadcast::{Broadcast, BroadcastLink};
 pub use client::{Client, DeviceKey, Options, Response, Retry};
 pub use credentials::{Credential, Identity, Login, Password, Token};
-pub use error::NetError;
+pub use error::{NetError, innermost};
 pub use link::{ChildLink, Down, LinkError, ParentLink, Up};
 pub use serial::SerialLine;

@@ -7,6 +7,8 @@ use scylla::client::session::Session;
 use scylla::deserialize::row::DeserializeRow;
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 use scylla::serialize::row::SerializeRow;
+use scylla::statement::Consistency;
+use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 /// Why an operation of the store failed.
@@ -99,9 +101,32 @@ pub(crate) async fn execute(
     values: impl SerializeRow,
     deadline: Instant,
 ) -> Result<scylla::response::query_result::QueryResult, Fault> {
+    until(deadline, || session.execute_unpaged(statement, &values)).await
+}
+
+/// Writes rows of one partition with one statement, all or none of them, as [`execute`] does.
+pub(crate) async fn batch(
+    session: &Session,
+    statement: &PreparedStatement,
+    rows: Vec<impl SerializeRow>,
+    deadline: Instant,
+) -> Result<(), Fault> {
+    let statements = rows.iter().map(|_| statement.clone().into()).collect();
+    // A batch of one partition needs no log of batches: it is one mutation.
+    let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
+    batch.set_is_idempotent(true);
+    batch.set_consistency(Consistency::LocalQuorum);
+    until(deadline, || session.batch(&batch, &rows)).await.map(drop)
+}
+
+/// Sends a request, and repeats it until `deadline` while Cassandra is unavailable.
+async fn until<T, F>(deadline: Instant, request: impl Fn() -> F) -> Result<T, Fault>
+where
+    F: Future<Output = Result<T, ExecutionError>>,
+{
     let mut pause = Duration::from_millis(20);
     loop {
-        let fault = match session.execute_unpaged(statement, &values).await {
+        let fault = match request().await {
             Ok(result) => return Ok(result),
             Err(error) => Fault::from(error),
         };

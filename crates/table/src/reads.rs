@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::guard::{self, PIECE};
 use crate::store::Table;
 use crate::tables;
-use crate::writes::{mask_of, owner};
+use crate::writes::{Seal, mask_of, owner};
 
 /// The maximum number of rows with bodies in one answer, which has at most about 1 MiB.
 const PAGE: usize = 64;
@@ -259,8 +259,8 @@ impl Table {
             let Some((last,)) = spans.last().copied() else { break };
             for (span,) in spans {
                 let values = (&device.0[..], span, 1);
-                let rows: Vec<Row> = self.rows(&self.statements.newest, values, deadline).await?;
-                if let Some((index, digest, _, _, epoch)) = rows.into_iter().next() {
+                let rows: Vec<Seal> = self.rows(&self.statements.newest, values, deadline).await?;
+                if let Some((index, digest, epoch)) = rows.into_iter().next() {
                     let (index, digest) = (index_of(index)?, digest_of(&digest)?);
                     let key = SealKey { device, index, digest };
                     let epoch = guard::epoch(&key, epoch)
@@ -297,10 +297,11 @@ impl Table {
                 }
                 for (device, index) in rows {
                     let (device, index) = (device_of(&device)?, index_of(index)?);
-                    let values = (&device.0[..], guard::span(index), i64::from(index.0));
-                    let keys: Vec<(Vec<u8>, i64)> =
-                        self.rows(&self.statements.keys_at, values, deadline).await?;
-                    let digests = keys.iter().map(|(digest, _)| digest_of(digest));
+                    let (span, at) = (guard::span(index), i64::from(index.0));
+                    let keys: Vec<(i64, Vec<u8>, i64)> = self
+                        .rows(&self.statements.keys_in, (&device.0[..], span, at, at), deadline)
+                        .await?;
+                    let digests = keys.iter().map(|(_, digest, _)| digest_of(digest));
                     let mut digests = digests.collect::<Result<Vec<_>, _>>()?;
                     digests.dedup();
                     // The second seal is listed before it is stored.

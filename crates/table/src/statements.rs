@@ -47,8 +47,11 @@ statements! {
         WHERE device = ? AND span = ? AND (seal_index, digest) > (?, ?) LIMIT ?",
     seals_at: "SELECT seal_index, digest, kept, variant, head FROM seals \
         WHERE device = ? AND span = ? AND seal_index = ?",
-    keys_at: "SELECT digest, kept FROM seals WHERE device = ? AND span = ? AND seal_index = ?",
-    newest: "SELECT seal_index, digest, kept, variant, epoch FROM seals WHERE device = ? AND span = ? \
+    keys_in: "SELECT seal_index, digest, kept FROM seals \
+        WHERE device = ? AND span = ? AND seal_index >= ? AND seal_index <= ?",
+    seals_in: "SELECT seal_index, digest, epoch FROM seals \
+        WHERE device = ? AND span = ? AND seal_index >= ? AND seal_index <= ?",
+    newest: "SELECT seal_index, digest, epoch FROM seals WHERE device = ? AND span = ? \
         ORDER BY seal_index DESC, digest DESC, kept ASC, variant DESC LIMIT ?",
     last_before: "SELECT seal_index, digest, epoch FROM seals \
         WHERE device = ? AND span = ? AND seal_index < ? \

@@ -1,27 +1,29 @@
 //! Storing bundles.
 //!
-//! The rows of a bundle are written in this order, each after Cassandra acknowledged those before
-//! it: the listings and the schema, the pieces of a long body, and the row of the seal. Only the last
-//! makes the seal visible, so a reader never sees a seal without its body, and a process that is
-//! killed between two writes leaves rows that no reader follows. The same put again writes what is
-//! missing.
+//! The bundles of a device are stored in runs: bundles whose indices ascend, of one partition. The
+//! rows of a run are written in this order, each after Cassandra acknowledged those before it: the
+//! listings and the schemas, the pieces of long bodies, and the rows of all seals in one batch, which
+//! Cassandra applies as a whole, because it changes one partition. Only the last makes the seals
+//! visible, so a reader never sees a seal without its body, and a process that is killed between two
+//! writes leaves rows that no reader follows. The same put again writes what is missing.
 //!
-//! After the row of the seal is written, its index and the neighbouring indices are read again. If
-//! two processes store two different seals of one index at the same time, at least the later of the
-//! two reads both, and lists the equivocation. The same holds for two seals whose epochs do not
-//! ascend with their indices.
+//! After the rows of the seals are written, their indices and the neighbouring indices are read
+//! again. If two processes store two different seals of one index at the same time, at least the
+//! later of the two reads both, and lists the equivocation. The same holds for two seals whose epochs
+//! do not ascend with their indices.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, future, stream};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_store::{Bundle, Receipt, SealKey};
 
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::guard::{self, INLINE, PIECE};
-use crate::reads::digest_of;
+use crate::reads::{digest_of, index_of, limit_of};
 use crate::store::{Known, Table};
 use crate::tables;
 
@@ -30,19 +32,30 @@ const PIECES: usize = 8;
 /// The number of rows of the end of a span that are read at once.
 const NEWEST: usize = 8;
 
+/// The maximum number of bundles of a run.
+const RUN: usize = 64;
+/// The maximum length of the rows of a run in bytes. A single row may be longer.
+const RUN_BYTES: usize = 256 << 10;
+
+/// A bundle, and its place in the batch that was submitted.
+type Placed<'a> = (usize, &'a Bundle);
+
 /// What storing one bundle changed.
 struct Outcome {
     is_new: bool,
     is_equivocation: bool,
 }
 
-/// The seals of one index, and the nearest seals before and after it.
-pub(crate) struct Around {
-    at: Vec<Digest>,
-    before: Option<EpochNumber>,
-    after: Option<EpochNumber>,
-    /// Whether the epoch of a neighbour is damaged.
-    is_damaged: bool,
+/// The row of a seal: device, span, index, digest, levels, variant, wrapped epoch and wrapped head.
+type SealRow = (Vec<u8>, i32, i64, Vec<u8>, i64, Vec<u8>, Vec<u8>, Vec<u8>);
+
+/// The seals of some indices, and the nearest seals before and after them.
+struct Around {
+    /// The digests of the seals, by index.
+    at: BTreeMap<SealIndex, Vec<Digest>>,
+    /// Whether the epochs of all these seals ascend with their indices. An epoch that is damaged
+    /// does not.
+    is_ordered: bool,
 }
 
 impl Table {
@@ -52,15 +65,18 @@ impl Table {
         batch: Vec<Bundle>,
         deadline: Instant,
     ) -> Result<Receipt, Fault> {
-        let mut devices: BTreeMap<DeviceId, Vec<(usize, &Bundle)>> = BTreeMap::new();
+        let mut devices: BTreeMap<DeviceId, Vec<Placed<'_>>> = BTreeMap::new();
         for (place, bundle) in batch.iter().enumerate() {
             devices.entry(bundle.key().device).or_default().push((place, bundle));
         }
         let stored = devices.into_values().map(|bundles| async move {
             let _permit = self.writers.acquire().await.map_err(|_| Fault::Closed)?;
             let mut outcomes = Vec::with_capacity(bundles.len());
-            for (place, bundle) in bundles {
-                outcomes.push((place, self.put_one(bundle, deadline).await?));
+            let mut rest = &bundles[..];
+            while !rest.is_empty() {
+                let (run, later) = rest.split_at(run_length(rest));
+                outcomes.extend(self.put_run(run, deadline).await?);
+                rest = later;
             }
             Ok::<_, Fault>(outcomes)
         });
@@ -85,47 +101,83 @@ impl Table {
         Ok(receipt)
     }
 
-    async fn put_one(&self, bundle: &Bundle, deadline: Instant) -> Result<Outcome, Fault> {
-        let key = bundle.key();
-        let (device, span) = (&key.device.0[..], guard::span(key.index));
-        let rows: Vec<(Vec<u8>, i64)> = self
-            .rows(&self.statements.keys_at, (device, span, i64::from(key.index.0)), deadline)
-            .await?;
-        let (mut is_present, mut is_known, mut is_twin) = (false, false, false);
-        for (digest, kept) in rows {
-            let is_same = digest_of(&digest)? == key.digest;
-            is_present |= is_same;
-            is_known |= is_same && !bundle.adds_to(mask_of(kept)?);
-            is_twin |= !is_same;
+    /// Stores the bundles of a run.
+    async fn put_run(
+        &self,
+        run: &[Placed<'_>],
+        deadline: Instant,
+    ) -> Result<Vec<(usize, Outcome)>, Fault> {
+        let [first, .., last] = match run {
+            [] => return Ok(Vec::new()),
+            [one] => [one, one],
+            [first, .., last] => [first, last],
+        };
+        let device = first.1.key().device;
+        let range = first.1.key().index..=last.1.key().index;
+        let span = guard::span(*range.start());
+        let stored = self.stored(device, &range, deadline).await?;
+        // These rows are written also if the seals are known: the process that stored them may have
+        // been killed before it wrote them.
+        self.announce(device, span, deadline).await?;
+        let mut states = Vec::with_capacity(run.len());
+        let mut rows = Vec::with_capacity(run.len());
+        for (place, bundle) in run {
+            let key = bundle.key();
+            let schema = bundle.schema();
+            self.put_schema(schema.digest, &schema.bytes, deadline).await?;
+            let (mut is_present, mut is_known, mut is_twin) = (false, false, false);
+            for (digest, kept) in stored.get(&key.index).into_iter().flatten() {
+                let is_same = *digest == key.digest;
+                is_present |= is_same;
+                is_known |= is_same && !bundle.adds_to(*kept);
+                is_twin |= !is_same;
+            }
+            if is_twin {
+                self.list_equivocation(&key, deadline).await?;
+            }
+            if !is_known {
+                rows.push(self.seal_row(bundle, deadline).await?);
+            }
+            states.push((*place, key, is_present, is_known, is_twin));
         }
-        // These rows are written also if the seal is known: the process that stored it may have been
-        // killed before it wrote them.
-        self.announce(key.device, span, deadline).await?;
-        self.put_schema(bundle.schema().digest, &bundle.schema().bytes, deadline).await?;
-        if is_twin {
-            self.list_equivocation(&key, deadline).await?;
+        self.put_seals(rows, deadline).await?;
+        let around = self.around(device, &range, run.len(), deadline).await?;
+        let mut outcomes = Vec::with_capacity(run.len());
+        for (place, key, is_present, is_known, is_twin) in states {
+            let at = around.at.get(&key.index).map_or(&[][..], Vec::as_slice);
+            if !at.contains(&key.digest) {
+                return Err(Fault::seal(key, "it was stored, but cannot be read"));
+            }
+            let is_twin_now = at.iter().any(|digest| *digest != key.digest);
+            if is_twin_now && !is_twin {
+                self.list_equivocation(&key, deadline).await?;
+            }
+            let is_equivocation = !is_present && !is_known && (is_twin || is_twin_now);
+            outcomes.push((place, Outcome { is_new: !is_known, is_equivocation }));
         }
-        if !is_known {
-            self.put_seal(bundle, deadline).await?;
+        if !around.is_ordered {
+            self.list_unordered(device, deadline).await?;
         }
-        let around = self.around(&key, deadline).await?;
-        if !around.at.contains(&key.digest) {
-            return Err(Fault::seal(key, "it was stored, but cannot be read"));
+        Ok(outcomes)
+    }
+
+    /// Reads which seals of some indices are stored, and with which levels.
+    async fn stored(
+        &self,
+        device: DeviceId,
+        range: &RangeInclusive<SealIndex>,
+        deadline: Instant,
+    ) -> Result<BTreeMap<SealIndex, Vec<(Digest, u32)>>, Fault> {
+        let (first, last) = (i64::from(range.start().0), i64::from(range.end().0));
+        let values = (&device.0[..], guard::span(*range.start()), first, last);
+        let rows: Vec<(i64, Vec<u8>, i64)> =
+            self.rows(&self.statements.keys_in, values, deadline).await?;
+        let mut stored: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (index, digest, kept) in rows {
+            let seal = (digest_of(&digest)?, mask_of(kept)?);
+            stored.entry(index_of(index)?).or_default().push(seal);
         }
-        let is_twin_now = around.at.iter().any(|digest| *digest != key.digest);
-        if is_twin_now && !is_twin {
-            self.list_equivocation(&key, deadline).await?;
-        }
-        let epoch = bundle.epoch();
-        let is_ordered = around.before.is_none_or(|before| before <= epoch)
-            && around.after.is_none_or(|after| epoch <= after);
-        if !is_ordered || around.is_damaged {
-            self.list_unordered(key.device, deadline).await?;
-        }
-        Ok(Outcome {
-            is_new: !is_known,
-            is_equivocation: !is_present && !is_known && (is_twin || is_twin_now),
-        })
+        Ok(stored)
     }
 
     /// Writes the rows through which readers find the partition of a seal.
@@ -161,7 +213,8 @@ impl Table {
         Ok(())
     }
 
-    async fn put_seal(&self, bundle: &Bundle, deadline: Instant) -> Result<(), Fault> {
+    /// Returns the row of a seal, after the pieces of its body were written.
+    async fn seal_row(&self, bundle: &Bundle, deadline: Instant) -> Result<SealRow, Fault> {
         let (key, (head, body)) = (bundle.key(), bundle.rows());
         let bytes = key.to_bytes();
         let kept = bundle.kept();
@@ -170,22 +223,24 @@ impl Table {
             self.put_pieces(&owner(&key, kept), body, deadline).await?;
         }
         // Two valid signatures of one seal make two heads. Neither overwrites the other.
-        let variant = Digest::of(&[b"head", head]).0;
-        let variant = &variant[..16];
+        let variant = Digest::of(&[b"head", head]).0[..16].to_vec();
         let body = if is_inline { body } else { &[] };
-        let row = guard::wrap(&[b"seal", &bytes, &kept.to_be_bytes(), variant], &[head, body]);
+        let row = guard::wrap(&[b"seal", &bytes, &kept.to_be_bytes(), &variant], &[head, body]);
         let epoch = guard::wrap(&[b"epoch", &bytes], &[&bundle.epoch().0.to_be_bytes()]);
-        let values = (
-            &key.device.0[..],
-            guard::span(key.index),
-            i64::from(key.index.0),
-            &key.digest.0[..],
-            i64::from(kept),
-            variant,
-            epoch,
-            row,
-        );
-        self.run(&self.statements.add_seal, values, deadline).await
+        let (span, index) = (guard::span(key.index), i64::from(key.index.0));
+        let digest = key.digest.0.to_vec();
+        Ok((key.device.0.to_vec(), span, index, digest, i64::from(kept), variant, epoch, row))
+    }
+
+    /// Writes the rows of seals of one partition, all or none of them.
+    async fn put_seals(&self, rows: Vec<SealRow>, deadline: Instant) -> Result<(), Fault> {
+        match <[_; 1]>::try_from(rows) {
+            Ok([row]) => self.run(&self.statements.add_seal, row, deadline).await,
+            Err(rows) if rows.is_empty() => Ok(()),
+            Err(rows) => {
+                fault::batch(&self.session, &self.statements.add_seal, rows, deadline).await
+            }
+        }
     }
 
     /// Writes a long body or manifest in pieces.
@@ -222,66 +277,93 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the seals of an index, and the nearest seals before and after it.
-    async fn around(&self, key: &SealKey, deadline: Instant) -> Result<Around, Fault> {
-        let (device, index) = (&key.device.0[..], i64::from(key.index.0));
-        let span = guard::span(key.index);
-        // In most cases the index is among the newest of the device.
-        let newest = self.rows(&self.statements.newest, (device, span, NEWEST as i32), deadline);
-        let later = self.rows(&self.statements.spans_from, (device, span + 1, 1), deadline);
-        let (newest, later): (Vec<Newest>, Vec<(i32,)>) = future::try_join(newest, later).await?;
-        let is_complete = newest.len() < NEWEST || newest.iter().any(|row| row.0 < index);
-        let (at, before, after): (Vec<Vec<u8>>, Option<Neighbour>, Option<Neighbour>);
+    /// Reads the seals of some indices, `count` of which were stored, and the nearest seals before
+    /// and after them.
+    async fn around(
+        &self,
+        device: DeviceId,
+        range: &RangeInclusive<SealIndex>,
+        count: usize,
+        deadline: Instant,
+    ) -> Result<Around, Fault> {
+        let (id, span) = (&device.0[..], guard::span(*range.start()));
+        let (first, last) = (i64::from(range.start().0), i64::from(range.end().0));
+        // In most cases the indices are among the newest of the device.
+        let limit = count + NEWEST;
+        let newest = self.rows(&self.statements.newest, (id, span, limit_of(limit)), deadline);
+        let later = self.rows(&self.statements.spans_from, (id, span + 1, 1), deadline);
+        let (newest, later): (Vec<Seal>, Vec<(i32,)>) = future::try_join(newest, later).await?;
+        let is_complete = newest.len() < limit || newest.iter().any(|row| row.0 < first);
+        // In ascending order of their indices.
+        let (before, at, after): (Option<Seal>, Vec<Seal>, Option<Seal>);
         if is_complete {
-            before = newest.iter().find(|row| row.0 < index).map(neighbour);
-            after = newest.iter().rev().find(|row| row.0 > index).map(neighbour);
-            at = newest.into_iter().filter(|row| row.0 == index).map(|row| row.1).collect();
+            before = newest.iter().find(|row| row.0 < first).cloned();
+            after = newest.iter().rev().find(|row| row.0 > last).cloned();
+            let in_range = newest.into_iter().rev().filter(|row| (first..=last).contains(&row.0));
+            at = in_range.collect();
         } else {
-            let place = || (device, span, index);
-            let (twins, last, first): (Vec<Twin>, Vec<Neighbour>, Vec<Neighbour>) =
-                future::try_join3(
-                    self.rows(&self.statements.keys_at, place(), deadline),
-                    self.rows(&self.statements.last_before, place(), deadline),
-                    self.rows(&self.statements.first_after, place(), deadline),
-                )
-                .await?;
-            at = twins.into_iter().map(|(digest, _)| digest).collect();
-            (before, after) = (last.into_iter().next(), first.into_iter().next());
+            let (rows, lower, upper): (Vec<Seal>, Vec<Seal>, Vec<Seal>) = future::try_join3(
+                self.rows(&self.statements.seals_in, (id, span, first, last), deadline),
+                self.rows(&self.statements.last_before, (id, span, first), deadline),
+                self.rows(&self.statements.first_after, (id, span, last), deadline),
+            )
+            .await?;
+            (before, at, after) = (lower.into_iter().next(), rows, upper.into_iter().next());
         }
-        let epoch_of = |(index, digest, epoch): Neighbour| {
+        // The epochs in the order of the indices. `None` is damaged.
+        let epoch_of = |(index, digest, epoch): Seal| {
             let digest = digest_of(&digest).ok()?;
             let index = SealIndex(u32::try_from(index).ok()?);
-            guard::epoch(&SealKey { device: key.device, index, digest }, epoch)
+            guard::epoch(&SealKey { device, index, digest }, epoch)
         };
-        let mut is_damaged = false;
-        let mut take = |neighbour: Option<Neighbour>| {
-            let epoch = neighbour.map(epoch_of);
-            is_damaged |= epoch == Some(None);
-            epoch.flatten()
-        };
-        let (mut before, mut after) = (take(before), take(after));
-        if before.is_none() && span > 0 && !is_damaged {
-            let newest = self.newest_to(key.device, span - 1, deadline).await?;
-            before = newest.map(|head| head.epoch);
+        let mut epochs = Vec::with_capacity(at.len() + 2);
+        match before {
+            Some(before) => epochs.push(epoch_of(before)),
+            None if span > 0 => {
+                let newest = self.newest_to(device, span - 1, deadline).await?;
+                epochs.extend(newest.map(|head| Some(head.epoch)));
+            }
+            None => {}
         }
-        if let (None, Some((later,)), false) = (after, later.first(), is_damaged) {
-            let first = self.first_from(key.device, *later, deadline).await?;
-            after = first.map(|(_, epoch)| epoch);
+        let mut seals: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for seal in at {
+            seals.entry(index_of(seal.0)?).or_default().push(digest_of(&seal.1)?);
+            epochs.push(epoch_of(seal));
         }
-        let at = at.iter().map(|digest| digest_of(digest)).collect::<Result<_, _>>()?;
-        Ok(Around { at, before, after, is_damaged })
+        match (after, later.first()) {
+            (Some(after), _) => epochs.push(epoch_of(after)),
+            (None, Some((later,))) => {
+                let first = self.first_from(device, *later, deadline).await?;
+                epochs.extend(first.map(|(_, epoch)| Some(epoch)));
+            }
+            (None, None) => {}
+        }
+        let is_ordered = epochs.iter().all(Option::is_some) && epochs.is_sorted();
+        Ok(Around { at: seals, is_ordered })
     }
 }
 
-type Newest = (i64, Vec<u8>, i64, Vec<u8>, Vec<u8>);
-/// Digest and levels of a seal.
-type Twin = (Vec<u8>, i64);
-/// Index, digest and wrapped epoch of a seal.
-type Neighbour = (i64, Vec<u8>, Vec<u8>);
-
-fn neighbour(row: &Newest) -> Neighbour {
-    (row.0, row.1.clone(), row.4.clone())
+/// Returns the number of bundles at the start of a list that are one run.
+fn run_length(bundles: &[Placed<'_>]) -> usize {
+    let (mut length, mut bytes) = (0, 0);
+    let mut before: Option<SealIndex> = None;
+    for (_, bundle) in bundles {
+        let (key, (head, body)) = (bundle.key(), bundle.rows());
+        bytes += head.len() + if body.len() <= INLINE { body.len() } else { 0 };
+        let follows = before.is_none_or(|before| {
+            key.index > before && guard::span(key.index) == guard::span(before)
+        });
+        if length == RUN || !follows || (length > 0 && bytes > RUN_BYTES) {
+            break;
+        }
+        before = Some(key.index);
+        length += 1;
+    }
+    length
 }
+
+/// Index, digest and wrapped epoch of a seal.
+pub(crate) type Seal = (i64, Vec<u8>, Vec<u8>);
 
 /// Returns the owner of the pieces of a body. A bundle with more levels has a body of its own.
 pub(crate) fn owner(key: &SealKey, kept: u32) -> Vec<u8> {

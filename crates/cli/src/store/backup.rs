@@ -17,7 +17,8 @@ use crate::terminal::{Stdout, is_json};
 
 #[derive(Args, Debug)]
 pub(crate) struct Export {
-    /// The folder of the backup; it is created if it does not exist
+    /// The folder of the backup, which is created if it does not exist; or s3://BUCKET[/PREFIX]
+    #[arg(value_name = "BACKUP")]
     backup: PathBuf,
     /// The cloud's address: https://.. or http://..
     #[arg(long, value_name = "URL", required_unless_present = "check")]
@@ -37,7 +38,8 @@ pub(crate) struct Export {
 
 #[derive(Args, Debug)]
 pub(crate) struct Import {
-    /// The folder of the backup
+    /// The folder of the backup, or s3://BUCKET[/PREFIX]
+    #[arg(value_name = "BACKUP")]
     backup: PathBuf,
     /// The cloud's address: https://.. or http://..
     #[arg(long, value_name = "URL")]
@@ -48,7 +50,7 @@ pub(crate) struct Import {
 
 pub(crate) fn run_export(arguments: &Export) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
-    let place = Place::folder(&arguments.backup);
+    let place = Place::open(&arguments.backup).map_err(|error| failure(&error))?;
     let Some(from) = &arguments.from else { return check(&place, &roster) };
     let replica = Replica::new(arguments.access.client(from)?);
     let progress = bar(0, "exporting");
@@ -133,7 +135,7 @@ fn check(place: &Place, roster: &moteseal_verify::Roster) -> Result<(), Failure>
 }
 
 pub(crate) fn run_import(arguments: &Import) -> Result<(), Failure> {
-    let place = Place::folder(&arguments.backup);
+    let place = Place::open(&arguments.backup).map_err(|error| failure(&error))?;
     let replica = Replica::new(arguments.access.client(&arguments.to)?);
     let progress = bar(0, "importing");
     let imported = runtime()?.block_on(backup::import(&place, &replica, &mut |done, all| {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod answered_queries;
+mod backup_bucket;
 mod backups;
 mod bad_input;
 mod broadcast_addressed;

@@ -21,6 +21,11 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    pub(crate) fn of(Output { status, stdout, stderr }: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: status.code().unwrap(), out: text(stdout), stderr: text(stderr) }
+    }
+
     /// Asserts that the run failed with this exit code. Returns the line that states the reason.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32) -> &str {
@@ -147,9 +152,7 @@ impl Scene {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Run {
-        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Run { code: status.code().unwrap(), out: text(stdout), stderr: text(stderr) }
+        Run::of(self.command(arguments).output().unwrap())
     }
 
     /// Runs a command with the options for roster and operator.

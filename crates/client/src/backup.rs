@@ -120,9 +120,11 @@ impl BackupError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Net(error) => error.kind(),
-            Self::OtherGroup { .. } | Self::NoIndex { .. } | Self::Bucket { .. } => {
-                ErrorKind::Usage
-            }
+            Self::OtherGroup { .. }
+            | Self::NoIndex { .. }
+            | Self::Bucket { .. }
+            | Self::BucketRefused { .. } => ErrorKind::Usage,
+            Self::BucketUnreachable { .. } => ErrorKind::Unreachable,
             Self::Damaged { .. } => ErrorKind::Refused,
             Self::Io { .. } => ErrorKind::Internal,
         }

@@ -229,6 +229,11 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         Ok::<_, Failure>((history, gateway))
     });
     let history = history.transpose()?;
+    // All devices have the same gateway.
+    let mut children: Vec<[u8; 8]> = sources.iter().map(|(opening, ..)| opening.device.0).collect();
+    children.extend(history.as_ref().map(|(history, _)| history.device().0));
+    let shared = sources.first().map(|(.., gateway)| gateway.shared(children));
+    let shared = shared.transpose().map_err(Failure::from)?.flatten();
     let broker = config.mqtt.as_ref().map(|mqtt| {
         let options = link_options(&mqtt.broker(), "mqtt", file, &folder, group.clone())?;
         let client = mqtt.client.clone().unwrap_or_else(|| format!("moteseal-hub-{group}"));
@@ -288,7 +293,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     for (opening, mapping, from, takes_retained, gateway) in sources {
         let (name, state, schema) =
             (opening.name.clone(), opening.state.clone(), opening.schema.clone());
-        let device = opening.host(gateway)?;
+        let device = opening.host(shared.clone().unwrap_or(gateway))?;
         let schema =
             Schema::decode(&schema).map_err(|error| Failure::named(Exit::Usage, error.named()))?;
         column_ids::record(&state, &schema)
@@ -299,7 +304,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let health = process_health::open("hub", (&config.health, file), &state, move |health| {
         Figures::write_sums(&figures, health);
     })?;
-    let history = history.map(|(history, gateway)| history.open(gateway)).transpose()?;
+    let history = history.map(|(history, gateway)| history.open(shared.unwrap_or(gateway)));
+    let history = history.transpose()?;
     let publishing = broker
         .as_ref()
         .map(|broker| (broker.options.clone(), format!("{}/commands", broker.client)));
@@ -312,7 +318,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         broadcasts: agents.as_ref().and_then(agents::Running::receives),
         more_metrics: Some(process_health::metrics(&health, "hub")),
     };
-    // Each source has a connection to the broker, a socket to the gateway and several files.
+    // Each source has a connection to the broker, several files and, with CoAP, a socket to the gateway.
     raise_open_files();
     // Each sync of a journal keeps one thread waiting for the disk. The file system combines syncs that
     // are concurrent. More threads wake more often for nothing.

@@ -14,13 +14,15 @@ use crate::coap::{Address, ChildOptions, CoapChild, CoapParent};
 use crate::dtls;
 use crate::in_memory::{MemoryChild, MemoryParent, Network};
 use crate::link::{ChildLink, Down, LinkError, Origin, ParentLink, State, Up, Via};
-use crate::mqtt::{self, MqttChild, MqttParent};
+use crate::mqtt::{self, MqttChild, MqttChildren, MqttParent};
 
 /// The address of a parent, and what a child needs to connect to it.
 #[derive(Clone, Debug)]
 pub enum ParentAddress {
     /// A broker.
     Mqtt(Box<mqtt::Options>),
+    /// A broker, over a connection that several children of this process share.
+    SharedMqtt(MqttChildren),
     /// A parent that listens itself.
     Coap(Box<CoapAddress>),
     /// A parent in this process.
@@ -68,6 +70,7 @@ impl ParentAddress {
     pub fn url(&self) -> &str {
         match self {
             Self::Mqtt(options) => &options.url,
+            Self::SharedMqtt(children) => &children.options().url,
             Self::Coap(coap) => coap.address.url(),
             Self::InProcess { .. } => "this process",
         }
@@ -78,8 +81,25 @@ impl ParentAddress {
     pub fn group(&self) -> &str {
         match self {
             Self::Mqtt(options) => &options.group,
+            Self::SharedMqtt(children) => &children.options().group,
             Self::Coap(coap) => &coap.group,
             Self::InProcess { group, .. } => group,
+        }
+    }
+
+    /// Returns the address with which these children of one process share a connection, or `None` if
+    /// each child needs one of its own: a parent that listens for CoAP authenticates each child.
+    ///
+    /// # Errors
+    /// `BadAddress`, `PasswordInClear`.
+    pub fn shared(&self, children: Vec<[u8; 8]>) -> Result<Option<Self>, LinkError> {
+        match self {
+            Self::Mqtt(options) => {
+                let children = MqttChildren::new((**options).clone(), children)?;
+                Ok(Some(Self::SharedMqtt(children)))
+            }
+            Self::SharedMqtt(_) => Ok(Some(self.clone())),
+            Self::Coap(_) | Self::InProcess { .. } => Ok(None),
         }
     }
 
@@ -93,6 +113,7 @@ impl ParentAddress {
     pub fn open(&self, device: [u8; 8]) -> Result<AnyChild, LinkError> {
         match self {
             Self::Mqtt(options) => Ok(AnyChild::Mqtt(MqttChild::new(options, device)?)),
+            Self::SharedMqtt(children) => Ok(AnyChild::Mqtt(children.open(device)?)),
             Self::Coap(coap) => Ok(AnyChild::Coap(CoapChild::new(coap.options(device)?, device)?)),
             Self::InProcess { network, .. } => Ok(AnyChild::InProcess(network.child(device))),
         }

@@ -43,6 +43,7 @@
 
 pub mod any;
 pub mod broadcast;
+mod child_inbox;
 mod client;
 pub mod coap;
 mod credentials;

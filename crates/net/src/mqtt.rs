@@ -14,6 +14,7 @@
 //! delayed acknowledgements at this end add 40 ms to every round trip.
 
 pub(crate) mod broadcast;
+mod children;
 mod connection;
 mod driver;
 mod publisher;
@@ -29,11 +30,12 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::client::is_this_machine;
-use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
+use crate::link::{LinkError, ParentLink, State, Up, check_length};
 use connection::{Connection, Sender, Session};
-use driver::{ChildInbox, Driver, ParentInbox};
+use driver::{Driver, ParentInbox};
 
 pub use crate::credentials::{Identity, Login, Password};
+pub use children::{MqttChild, MqttChildren};
 pub use publisher::{Due, Publisher};
 pub use subscriber::{Message, Received, Subscriber, is_filter, is_topic, matches};
 
@@ -138,8 +140,8 @@ impl Topics {
         format!("{}up/{device}", self.base)
     }
 
-    fn down(&self, device: [u8; 8]) -> String {
-        format!("{}down/{}", self.base, name(device))
+    fn down(&self, device: impl fmt::Display) -> String {
+        format!("{}down/{device}", self.base)
     }
 
     fn broadcast(&self, from: impl fmt::Display) -> String {
@@ -186,51 +188,6 @@ fn parse(options: &Options) -> Result<Url, LinkError> {
         return Err(LinkError::PasswordInClear { url: options.url.clone() });
     }
     Ok(url)
-}
-
-/// A child's end of a link over MQTT.
-#[derive(Debug)]
-pub struct MqttChild {
-    sender: Sender,
-    up: String,
-    inbox: ChildInbox,
-    driver: Driver,
-}
-
-impl MqttChild {
-    /// Creates a child's link. The link connects and reconnects automatically;
-    /// [`until_up`](crate::link::until_up) waits until it is connected.
-    ///
-    /// # Errors
-    /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
-    pub fn new(options: &Options, device: [u8; 8]) -> Result<Self, LinkError> {
-        let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
-        let client = format!("moteseal-{}-{}", options.group, name(device));
-        let (connection, sender) = Connection::new(options, &url, client, Session::Transient)?;
-        let inbox = ChildInbox::new(topics.round(), topics.down(device));
-        let subscriptions = vec![topics.down(device), topics.round()];
-        let driver =
-            Driver::start(connection, sender.clone(), options, subscriptions, inbox.clone(), None);
-        Ok(Self { sender, up: topics.up(name(device)), inbox, driver })
-    }
-}
-
-impl ChildLink for MqttChild {
-    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
-        check_length(&frame)?;
-        self.sender.publish(&self.up, false, frame).await
-    }
-
-    async fn receive(&mut self) -> Result<Down, LinkError> {
-        Ok(self.inbox.next().await)
-    }
-
-    fn state(&self) -> watch::Receiver<State> {
-        self.driver.state()
-    }
 }
 
 /// The parent's end of a link over MQTT.
@@ -330,7 +287,7 @@ impl ParentLink for MqttParent {
         if !self.driver.is_up() {
             return Ok(());
         }
-        self.sender.publish(&self.topics.down(device), false, frame).await
+        self.sender.publish(&self.topics.down(name(device)), false, frame).await
     }
 
     /// Never waits. While the link is down, the newest announcement is kept, and it is sent when

@@ -5,7 +5,6 @@
 //! An empty request announces a child. The child repeats it, so that address translators keep the
 //! path open, and after each handshake.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_core::record::DeviceId;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use super::config::{Config, Owner, Peer, Transmission};
@@ -22,6 +21,7 @@ use super::message::{Code, Format};
 use super::places::{At, Places};
 use super::socket::{Handle, Security, Service, Socket, Status, To, refused_by};
 use super::{Address, first_responding, socket::SessionError};
+use crate::child_inbox::ChildInbox;
 use crate::client::spread;
 #[cfg(feature = "tls")]
 use crate::dtls;
@@ -33,8 +33,6 @@ use crate::mqtt::{Backoff, named};
 
 /// The maximum total size of the frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
-/// The maximum number of frames that wait at a child. At the limit, the oldest frame is dropped.
-const CHILD_FRAMES: usize = 256;
 /// The maximum number of frames that a child sends at the same time.
 const IN_FLIGHT: usize = 32;
 /// After this many successive requests without a response, a child resolves the server's name again
@@ -357,30 +355,6 @@ fn refused(url: &str, response: &Response) -> LinkError {
     }
 }
 
-/// The messages that wait at a child.
-#[derive(Debug, Default)]
-struct ChildInbox {
-    waiting: Mutex<(Option<Bytes>, VecDeque<Bytes>)>,
-    arrived: Notify,
-}
-
-impl ChildInbox {
-    async fn next(&self) -> Down {
-        loop {
-            {
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(announcement) = waiting.0.take() {
-                    return Down::Announcement(announcement);
-                }
-                if let Some(frame) = waiting.1.pop_front() {
-                    return Down::Frame(frame);
-                }
-            }
-            self.arrived.notified().await;
-        }
-    }
-}
-
 /// The resources of a child.
 struct ChildService {
     inbox: Arc<ChildInbox>,
@@ -388,19 +362,11 @@ struct ChildService {
 
 impl Service for ChildService {
     fn request(&mut self, _: ExchangeId, _: Owner, request: Request) -> Option<Response> {
-        let mut waiting = self.inbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match (request.code, &*request.path) {
-            (Code::PUT, ROUND) => waiting.0 = Some(request.body),
-            (Code::POST, FRAMES) => {
-                if waiting.1.len() >= CHILD_FRAMES {
-                    waiting.1.pop_front();
-                }
-                waiting.1.push_back(request.body);
-            }
+            (Code::PUT, ROUND) => self.inbox.put(Down::Announcement(request.body)),
+            (Code::POST, FRAMES) => self.inbox.put(Down::Frame(request.body)),
             _ => return Some(Response::new(Code::NOT_FOUND)),
         }
-        drop(waiting);
-        self.inbox.arrived.notify_one();
         Some(Response::new(Code::CHANGED))
     }
 }

@@ -1,24 +1,23 @@
 //! The tasks that run a link over MQTT. They reconnect, subscribe, publish the newest announcement,
 //! and sort incoming messages.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::connection::{Connection, Happened, Sender};
 use super::{Backoff, Options, named};
 use crate::client::spread;
 use crate::fair;
-use crate::link::{Down, LinkError, MAX_FRAME, State, Up};
+use crate::link::{LinkError, MAX_FRAME, State, Up};
 
 /// The maximum total size of the frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
-/// The maximum number of frames that wait at a child. At the limit, the oldest frame is dropped.
-const DEVICE_FRAMES: usize = 256;
+/// The maximum number of topics in one packet.
+const SUBSCRIBED_AT_ONCE: usize = 256;
 
 /// After this many successive connections that broke soon, another client may have the same id.
 const SHORT_CONNECTIONS: u32 = 3;
@@ -55,9 +54,11 @@ impl Driver {
     ) -> Self {
         let (tell, state) = watch::channel(State::Connecting);
         let connected = watch::Sender::new(());
+        let packets = subscriptions.len().div_ceil(SUBSCRIBED_AT_ONCE);
         let greet =
             tokio::spawn(greet(sender, subscriptions, announcements, connected.subscribe()));
-        let drive = tokio::spawn(drive(connection, options.backoff, inbox, tell, connected));
+        let drive =
+            tokio::spawn(drive(connection, options.backoff, inbox, packets, tell, connected));
         Self { state, tasks: [greet.abort_handle(), drive.abort_handle()] }
     }
 
@@ -74,10 +75,13 @@ async fn drive(
     mut connection: Connection,
     backoff: Backoff,
     inbox: impl Inbox,
+    packets: usize,
     state: watch::Sender<State>,
     connected: watch::Sender<()>,
 ) {
     let (mut attempt, mut up_since, mut short) = (0, None::<Instant>, 0);
+    // The packets with subscriptions that the broker has accepted.
+    let mut accepted = 0;
     loop {
         let (cause, asks_again) = match connection.next().await {
             Ok(Happened::Message { topic, payload, .. }) => {
@@ -86,12 +90,16 @@ async fn drive(
             }
             Ok(Happened::Other) => continue,
             Ok(Happened::Connected { .. }) => {
+                accepted = 0;
                 connected.send_replace(());
                 continue;
             }
             Ok(Happened::Subscribed) => {
-                state.send_replace(State::Up);
-                up_since = Some(Instant::now());
+                accepted += 1;
+                if accepted == packets {
+                    state.send_replace(State::Up);
+                    up_since = Some(Instant::now());
+                }
                 continue;
             }
             Ok(Happened::NotSubscribed) => (connection.not_subscribed(), true),
@@ -118,6 +126,7 @@ async fn drive(
         state.send_replace(State::Down { cause, again_in });
         tokio::time::sleep(again_in).await;
         if asks_again {
+            accepted = 0;
             connected.send_replace(());
         }
     }
@@ -132,12 +141,14 @@ async fn greet(
     mut connected: watch::Receiver<()>,
 ) {
     let Some((topic, mut newest)) = announcements else {
-        while connected.changed().await.is_ok() && sender.subscribe(&subscriptions).await.is_ok() {}
+        while connected.changed().await.is_ok() && subscribe(&sender, &subscriptions).await.is_ok()
+        {
+        }
         return;
     };
     loop {
         let is_new = tokio::select! {
-            changed = connected.changed() => changed.is_ok() && sender.subscribe(&subscriptions).await.is_ok(),
+            changed = connected.changed() => changed.is_ok() && subscribe(&sender, &subscriptions).await.is_ok(),
             changed = newest.changed() => changed.is_ok(),
         };
         if !is_new {
@@ -150,6 +161,13 @@ async fn greet(
             return;
         }
     }
+}
+
+async fn subscribe(sender: &Sender, topics: &[String]) -> Result<(), LinkError> {
+    for topics in topics.chunks(SUBSCRIBED_AT_ONCE) {
+        sender.subscribe(topics).await?;
+    }
+    Ok(())
 }
 
 /// The frames that wait at the parent.
@@ -210,74 +228,6 @@ impl Inbox for ParentInbox {
             }
             _ => self.0.waiting.refuse(),
         }
-    }
-}
-
-/// The messages that wait at a child: the newest announcement, and the newest frames.
-#[derive(Clone)]
-pub(super) struct ChildInbox(Arc<AtDevice>);
-
-struct AtDevice {
-    round: String,
-    down: String,
-    waiting: Mutex<Waiting>,
-    arrived: Notify,
-}
-
-#[derive(Default)]
-struct Waiting {
-    announcement: Option<Bytes>,
-    frames: VecDeque<Bytes>,
-}
-
-impl std::fmt::Debug for ChildInbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChildInbox").field("down", &self.0.down).finish_non_exhaustive()
-    }
-}
-
-impl ChildInbox {
-    pub(super) fn new(round: String, down: String) -> Self {
-        Self(Arc::new(AtDevice { round, down, waiting: Mutex::default(), arrived: Notify::new() }))
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) async fn next(&self) -> Down {
-        loop {
-            {
-                let mut waiting = self.waiting();
-                if let Some(announcement) = waiting.announcement.take() {
-                    return Down::Announcement(announcement);
-                }
-                if let Some(frame) = waiting.frames.pop_front() {
-                    return Down::Frame(frame);
-                }
-            }
-            self.0.arrived.notified().await;
-        }
-    }
-}
-
-impl Inbox for ChildInbox {
-    fn put(&self, topic: &[u8], payload: &Bytes) {
-        if payload.len() > MAX_FRAME {
-            return;
-        }
-        let mut waiting = self.waiting();
-        let payload = Bytes::copy_from_slice(payload);
-        if topic == self.0.round.as_bytes() {
-            waiting.announcement = Some(payload);
-        } else if topic == self.0.down.as_bytes() {
-            if waiting.frames.len() >= DEVICE_FRAMES {
-                waiting.frames.pop_front();
-            }
-            waiting.frames.push_back(payload);
-        }
-        drop(waiting);
-        self.0.arrived.notify_one();
     }
 }
 

@@ -8,7 +8,7 @@ use crate::broker::{Asks, Broker};
 use bytes::Bytes;
 use moteseal_net::link::{MAX_FRAME, State, until_up};
 use moteseal_net::mqtt::{
-    Backoff, Identity, Login, MqttChild, MqttParent, Options, Password, Version,
+    Backoff, Identity, Login, MqttChild, MqttChildren, MqttParent, Options, Password, Version,
 };
 use moteseal_net::{ChildLink, Down, LinkError, ParentLink, Up};
 use tokio::sync::watch;
@@ -112,6 +112,65 @@ async fn a_late_device_receives_the_newest_announcement() {
         while down(&mut early).await != Down::Announcement(numbered(2)) {}
         drop(parent);
         assert_eq!(down(&mut device(&options, B).await).await, Down::Announcement(numbered(2)));
+    }
+}
+
+/// Children of one process are one client of the broker. Each receives its own frames and all
+/// announcements, also if it is opened late or again, and the broker's restart interrupts none for long.
+#[tokio::test]
+async fn children_of_one_process_share_a_connection() {
+    const CHILDREN: u64 = 600;
+    let mut broker = Broker::start(Asks::Nothing);
+    for version in VERSIONS {
+        let options = Options { group: format!("{version:?}"), ..options(&broker, version) };
+        let devices: Vec<[u8; 8]> = (1..=CHILDREN).map(u64::to_be_bytes).collect();
+        let mut parent = MqttParent::new(&options, devices.clone()).unwrap();
+        is_up(parent.state()).await;
+        let children = MqttChildren::new(options.clone(), devices.clone()).unwrap();
+        assert_eq!(children.open(A).unwrap_err().name(), "BadAddress");
+        let mut open: Vec<_> =
+            devices[1..].iter().map(|device| children.open(*device).unwrap()).collect();
+        is_up(open[0].state()).await;
+        for (child, device) in open.iter().zip(&devices[1..]) {
+            child.send(Bytes::copy_from_slice(device)).await.unwrap();
+        }
+        let mut arrived = BTreeSet::new();
+        while arrived.len() + 1 < devices.len() {
+            let Up { device, frame, .. } = up(&mut parent).await;
+            assert_eq!(device[..], frame[..]);
+            arrived.insert(device);
+        }
+        for device in &devices[1..] {
+            parent.send(*device, Bytes::copy_from_slice(device)).await.unwrap();
+        }
+        parent.announce(numbered(7)).await.unwrap();
+        for (child, device) in open.iter_mut().zip(&devices[1..]) {
+            let messages = [down(child).await, down(child).await];
+            assert!(messages.contains(&Down::Announcement(numbered(7))), "{messages:?}");
+            assert!(messages.contains(&Down::Frame(Bytes::copy_from_slice(device))));
+        }
+        // A child that is opened late, and one that is opened again, receive the announcement.
+        let mut late = children.open(devices[0]).unwrap();
+        assert_eq!(down(&mut late).await, Down::Announcement(numbered(7)));
+        let mut again = children.open(devices[1]).unwrap();
+        assert_eq!(down(&mut again).await, Down::Announcement(numbered(7)));
+        // The end of the first link does not end that of the second.
+        drop(open.remove(0));
+        parent.send(devices[1], numbered(8)).await.unwrap();
+        assert_eq!(down(&mut again).await, Down::Frame(numbered(8)));
+        // All of them return after the broker has restarted.
+        broker.restart();
+        why_down(late.state()).await;
+        is_up(late.state()).await;
+        is_up(parent.state()).await;
+        late.send(numbered(9)).await.unwrap();
+        while up(&mut parent).await.frame != numbered(9) {}
+        // The last child ends the connection, and another one starts it again.
+        drop((open, late, again));
+        let child = children.open(devices[2]).unwrap();
+        is_up(child.state()).await;
+        child.send(numbered(10)).await.unwrap();
+        while up(&mut parent).await.frame != numbered(10) {}
     }
 }
 

@@ -335,8 +335,11 @@ impl Socket {
         service: impl FnOnce(&Handle) -> Box<dyn Service>,
     ) -> io::Result<Self> {
         let any = match server {
-            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+            // Other machines cannot reach a client of this machine.
+            SocketAddr::V4(server) if server.ip().is_loopback() => (Ipv4Addr::LOCALHOST, 0).into(),
+            SocketAddr::V6(server) if server.ip().is_loopback() => (Ipv6Addr::LOCALHOST, 0).into(),
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
         Self::start(bound(any)?, Transport::new(security, Some((server, backoff))), config, service)
     }

@@ -45,7 +45,12 @@ fn cost_of_a_bundle() {
     let body = made[0][0].bundle.stored_bytes();
     let store = open(&address);
     // The first quarter warms up both processes.
-    for (epochs, what) in [(0..EACH / 4, "warming up"), (EACH / 4..EACH, "measured")] {
+    let (one, many) = (1, EACH as usize * 3 / 8);
+    for (epochs, each, what) in [
+        (0..EACH / 4, one, "warming up"),
+        (EACH / 4..EACH * 5 / 8, one, "one bundle in each put"),
+        (EACH * 5 / 8..EACH, many, "15 bundles of a device in each put"),
+    ] {
         let (own, nodes) = (processor_seconds("self"), cassandra.seconds());
         let (next, started) = (AtomicUsize::new(0), Instant::now());
         thread::scope(|scope| {
@@ -54,8 +59,11 @@ fn cost_of_a_bundle() {
                     loop {
                         let device = next.fetch_add(1, Ordering::Relaxed);
                         let Some(made) = made.get(device) else { break };
-                        for made in &made[epochs.start as usize..epochs.end as usize] {
-                            assert_eq!(store.put(vec![made.bundle.clone()]).unwrap().stored, 1);
+                        let made = &made[epochs.start as usize..epochs.end as usize];
+                        for made in made.chunks(each) {
+                            let batch: Vec<_> =
+                                made.iter().map(|made| made.bundle.clone()).collect();
+                            assert_eq!(store.put(batch).unwrap().stored, made.len() as u64);
                         }
                     }
                 });

@@ -195,9 +195,14 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, R
         return Err(Refusal::busy("the service is stopping"));
     }
     let store = Arc::clone(&shared.store);
-    let read = tokio::task::spawn_blocking(move || store.devices(None, 1)).await;
-    match read {
-        Ok(Ok(_)) => Ok(monitor::ready()),
+    // A cloud that only accepts uploads goes on while the store of the others cannot be reached.
+    let serves = shared.queue.get().is_none_or(|queue| queue.reached.is_some());
+    let read = move || {
+        store.accepts()?;
+        if serves { store.devices(None, 1).map(drop) } else { Ok(()) }
+    };
+    match tokio::task::spawn_blocking(read).await {
+        Ok(Ok(())) => Ok(monitor::ready()),
         Ok(Err(error)) => Err(Refusal::busy(error.to_string())),
         Err(_) => Err(Refusal::busy("the store does not respond")),
     }

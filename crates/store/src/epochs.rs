@@ -80,6 +80,14 @@ pub trait EpochStore: Send + Sync {
         false
     }
 
+    /// Checks whether batches can be submitted, as far as this process knows. Does not wait.
+    ///
+    /// # Errors
+    /// [`ReadError::Unavailable`], for example while there is no connection.
+    fn accepts(&self) -> Result<(), ReadError> {
+        Ok(())
+    }
+
     /// Stores a batch and waits until it is durable.
     ///
     /// # Errors

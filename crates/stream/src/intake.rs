@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::connection::State;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
@@ -282,6 +283,13 @@ impl Publisher {
 impl EpochStore for StreamStore {
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn accepts(&self) -> Result<(), ReadError> {
+        match self.publisher.stream.client().connection_state() {
+            State::Connected => Ok(()),
+            _ => Err(ReadError::Unavailable { what: "the stream cannot be reached".to_owned() }),
+        }
     }
 
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {

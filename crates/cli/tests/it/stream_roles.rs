@@ -1,6 +1,7 @@
 //! A cloud in several processes: an intake, workers and a server of reads, over a real nats-server.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::coap_transport::{ROSTER, Service};
 use crate::nats::Server;
@@ -18,7 +19,7 @@ pub(crate) fn curl(arguments: &[&str]) -> String {
 
 #[test]
 fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
-    let (scene, nats) = (Scene::new(), Server::start());
+    let (scene, mut nats) = (Scene::new(), Server::start());
     let stream = |more: &[&str]| scene.run(&[&["stream"][..], more, &nats.arguments()].concat());
     let run = stream(&["check", "--role", "intake"]);
     assert!(run.failed(2).contains("StreamMissing"), "{}", run.stderr);
@@ -80,4 +81,14 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
     assert_eq!(run.code, 0, "the server has the bundle already: {}", run.stderr);
     let count = stream(&["dead", "count"]).done();
     assert_eq!(count.out.trim(), "0");
+
+    // An intake is ready while it is connected to the stream.
+    let ready = format!("{}/readyz", intakes[0].url("http"));
+    assert_eq!(curl(&[&ready]), "ready\n");
+    nats.kill();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !curl(&[&ready]).contains("the stream cannot be reached") {
+        assert!(Instant::now() < until, "{}", curl(&[&ready]));
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }

@@ -141,7 +141,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     for (population, number) in POPULATIONS.iter().zip(0..) {
         let folder = folder.path().join(format!("{number}"));
         std::fs::create_dir_all(&folder)?;
-        let mut fleet = Fleet::new(population.devices, Scheme::Star)?;
+        let mut fleet = Fleet::new(population.devices.into(), Scheme::Star)?;
         fleet.write(&folder)?;
         let service = Service::start(&folder, false)?;
         let first = fleet.next_epoch();

@@ -12,6 +12,7 @@
 
 mod broker;
 mod clouds;
+pub mod costs;
 mod engines;
 mod fleet;
 pub mod link;
@@ -38,15 +39,24 @@ use crate::chance::Seed;
 /// Why an experiment failed: one line that states what failed and, if the user can mend it, how.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 
+/// The programs of an experiment.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The program `moteseal`.
+    pub moteseal: PathBuf,
+    /// The script `tools/engines.sh` of a checkout.
+    pub engines: PathBuf,
+    /// The store of configuration 4.
+    pub table: wired::TableKind,
+}
+
 /// What is measured, and with which programs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The folder in which stores, engines and logs are while the experiment runs. It must exist.
     pub folder: PathBuf,
-    /// The program `moteseal`.
-    pub moteseal: PathBuf,
-    /// The script `tools/engines.sh` of a checkout.
-    pub engines: PathBuf,
+    /// The programs.
+    pub programs: Programs,
     /// The length of a run of the wired part. The paper's runs last about 300 s.
     pub time: Duration,
     /// The strings of a trial of the wireless part. The paper sends 10,000.
@@ -55,8 +65,6 @@ pub struct Plan {
     pub trials: u32,
     /// The configurations of the wired part.
     pub configurations: Vec<wired::Configuration>,
-    /// The store of configuration 4.
-    pub table: wired::TableKind,
     /// The seed of the strings, the keys and the delays of the link.
     pub seed: Seed,
 }
@@ -84,7 +92,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Study, Failed>
     let wireless = if plan.trials == 0 { Vec::new() } else { wireless::measure(plan, progress)? };
     let wired = wired::measure(plan, progress)?;
     let (seconds, machine) = (plan.time.as_secs_f64(), machine());
-    Ok(Study { machine, seconds, wireless, wired, table: plan.table })
+    Ok(Study { machine, seconds, wireless, wired, table: plan.programs.table })
 }
 
 /// Describes the machine and the build of this program, which should be that of `moteseal`, too.

@@ -6,21 +6,27 @@ use std::time::Duration;
 
 use moteseal_lab::chance::Seed;
 use moteseal_lab::latency::wired::{AT_ONCE, Configuration, Message, Rate, TableKind};
-use moteseal_lab::latency::{Plan, run};
+use moteseal_lab::latency::{Plan, Programs, costs, run};
 use moteseal_lab::report;
 
 use crate::scene::repository;
 
+fn programs() -> Programs {
+    Programs {
+        moteseal: env!("CARGO_BIN_EXE_moteseal").into(),
+        engines: repository("tools/engines.sh"),
+        table: TableKind::Embedded,
+    }
+}
+
 fn plan(folder: &Path) -> Plan {
     Plan {
         folder: folder.to_owned(),
-        moteseal: env!("CARGO_BIN_EXE_moteseal").into(),
-        engines: repository("tools/engines.sh"),
+        programs: programs(),
         time: Duration::from_millis(500),
         strings: 200,
         trials: 1,
         configurations: Configuration::ALL.to_vec(),
-        table: TableKind::Embedded,
         seed: Seed::default(),
     }
 }
@@ -82,16 +88,42 @@ fn every_message_of_the_study_of_latency_has_its_times_in_order() {
 fn a_missing_program_of_the_study_of_latency_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none");
-    let wired = Plan { trials: 0, moteseal: missing, ..plan(folder.path()) };
+    let without = Programs { moteseal: missing, ..programs() };
+    let wired = Plan { trials: 0, programs: without, ..plan(folder.path()) };
     let error = run(&wired, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("none") && error.contains("cargo build"), "{error}");
     let engines = folder.path().join("engines.sh");
     let wired = Plan {
         trials: 0,
-        engines,
+        programs: Programs { engines, ..programs() },
         configurations: vec![Configuration::Four],
         ..plan(folder.path())
     };
     let error = run(&wired, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("nats") && error.contains("engines.sh"), "{error}");
+}
+
+/// A small fleet and one that is twice as large, with the embedded store.
+#[test]
+fn the_costs_of_a_fleet_are_measured_in_every_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = costs::Plan {
+        folder: folder.path().to_owned(),
+        programs: programs(),
+        small: 150,
+        large: 300,
+        warm_up: 200,
+    };
+    let scale = costs::measure(&plan, &mut |_| {}).unwrap();
+    assert_eq!((scale.small.devices, scale.large.devices), (150, 300));
+    for costs in [scale.small, scale.large] {
+        assert!(
+            costs.intake_us > 1.0 && costs.worker_us > 0.0 && costs.stream_us > 0.0,
+            "{costs:?}"
+        );
+        assert!(costs.cassandra_us.is_none() && costs.disk_bytes > 4.0, "{costs:?}");
+        assert!((1_500.0..2_500.0).contains(&costs.bundle_bytes), "{costs:?}");
+    }
+    assert_eq!(scale.compared().len(), 4);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }

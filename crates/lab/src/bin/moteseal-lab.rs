@@ -13,7 +13,7 @@ use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DataError, Folder, Source, UnknownSource};
 use moteseal_lab::experiment::Experiment;
 use moteseal_lab::latency::wired::{Configuration, TableKind};
-use moteseal_lab::latency::{self, Plan, Study};
+use moteseal_lab::latency::{self, Plan, Programs, Study, costs};
 use moteseal_lab::report::{self, Effort, ReportError};
 
 use moteseal_terminal::failure::{Exit, Failure};
@@ -39,6 +39,7 @@ enum Command {
     Report(Report),
     Broadcast(Broadcast),
     Latency(Latency),
+    Costs(CostsArguments),
 }
 
 /// Replay 92 days of recorded events through a coordinator with a budget.
@@ -134,24 +135,67 @@ struct Latency {
     /// The configurations of the cloud
     #[arg(long, value_name = "N", num_args = 1.., default_values_t = [1, 2, 3, 4], value_parser = clap::value_parser!(u8).range(1..=4))]
     configuration: Vec<u8>,
-    /// In configuration 4, use the embedded store instead of Cassandra
-    #[arg(long)]
-    embedded: bool,
     /// Write the report from the results of an earlier execution (study.json), and measure nothing
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// The program moteseal. The default is the one next to this program
-    #[arg(long, value_name = "FILE")]
-    moteseal: Option<PathBuf>,
-    /// The script that starts the engines
-    #[arg(long, value_name = "FILE", default_value = "tools/engines.sh")]
-    engines: PathBuf,
+    #[command(flatten)]
+    programs: ProgramArguments,
     /// The seed of the strings, keys and delays, up to 64 hexadecimal digits; trailing zeros may be omitted
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
     /// Print all results as one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Measure what the uploads of many devices cost in a cloud of an intake, a NATS JetStream, a worker and a
+/// Cassandra: processor time of each process, and bytes on disk.
+///
+/// Measures a small and a large fleet, and says whether the costs of the small one predict those of the
+/// large one. Run it in a checkout, on an idle machine; it needs the engines
+/// (tools/engines.sh install nats cassandra).
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal-lab costs --out lab/costs      # about ten minutes")]
+struct CostsArguments {
+    /// The directory to write costs.json to; stores and engines are there too while the experiment runs
+    #[arg(long, value_name = "DIRECTORY")]
+    out: PathBuf,
+    /// The devices of the small fleet
+    #[arg(long, value_name = "N", default_value_t = costs::SMALL, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    small: u32,
+    /// The devices of the large fleet
+    #[arg(long, value_name = "N", default_value_t = costs::LARGE, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    large: u32,
+    #[command(flatten)]
+    programs: ProgramArguments,
+    /// Print the results as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The programs of experiments with real processes.
+#[derive(Args, Debug)]
+struct ProgramArguments {
+    /// The program moteseal. The default is the one next to this program
+    #[arg(long, value_name = "FILE")]
+    moteseal: Option<PathBuf>,
+    /// The script that starts the engines
+    #[arg(long, value_name = "FILE", default_value = "tools/engines.sh")]
+    engines: PathBuf,
+    /// In configuration 4, use the embedded store instead of Cassandra
+    #[arg(long)]
+    embedded: bool,
+}
+
+impl ProgramArguments {
+    fn programs(&self) -> Result<Programs, Failure> {
+        let moteseal = match &self.moteseal {
+            Some(program) => program.clone(),
+            None => std::env::current_exe().map_err(Failure::internal)?.with_file_name("moteseal"),
+        };
+        let table = if self.embedded { TableKind::Embedded } else { TableKind::Cassandra };
+        Ok(Programs { moteseal, engines: self.engines.clone(), table })
+    }
 }
 
 /// Reads the length of a run.
@@ -216,6 +260,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Report(arguments) => report(&arguments),
         Command::Broadcast(arguments) => broadcast(&arguments),
         Command::Latency(arguments) => latency(&arguments),
+        Command::Costs(arguments) => measure_costs(&arguments),
     }
 }
 
@@ -281,22 +326,16 @@ fn broadcast(arguments: &Broadcast) -> Result<(), Failure> {
 }
 
 fn latency(arguments: &Latency) -> Result<(), Failure> {
-    let moteseal = match &arguments.moteseal {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().map_err(Failure::internal)?.with_file_name("moteseal"),
-    };
     std::fs::create_dir_all(&arguments.out)
         .map_err(|error| Failure::file("create", &arguments.out, &error))?;
     let has = |one: &Configuration| arguments.configuration.contains(&one.number());
     let plan = Plan {
         folder: arguments.out.clone(),
-        moteseal,
-        engines: arguments.engines.clone(),
+        programs: arguments.programs.programs()?,
         time: Duration::from_secs_f64(if arguments.full { 300.0 } else { arguments.seconds }),
         strings: arguments.strings,
         trials: arguments.trials,
         configurations: Configuration::ALL.into_iter().filter(has).collect(),
-        table: if arguments.embedded { TableKind::Embedded } else { TableKind::Cassandra },
         seed: arguments.seed,
     };
     let study = match &arguments.from {
@@ -315,6 +354,31 @@ fn latency(arguments: &Latency) -> Result<(), Failure> {
         stdout.line(line)?;
     }
     stdout.line(arguments.out.join(report::INDEX).display())
+}
+
+fn measure_costs(arguments: &CostsArguments) -> Result<(), Failure> {
+    let out = &arguments.out;
+    std::fs::create_dir_all(out).map_err(|error| Failure::file("create", out, &error))?;
+    let plan = costs::Plan {
+        folder: out.clone(),
+        programs: arguments.programs.programs()?,
+        small: arguments.small,
+        large: arguments.large,
+        warm_up: costs::WARM_UP,
+    };
+    let scale = costs::measure(&plan, &mut progress())
+        .map_err(|error| Failure::new(Exit::Internal, error))?;
+    let text = serde_json::to_string_pretty(&scale)
+        .map_err(|error| Failure::new(Exit::Internal, error))?;
+    let file = out.join("costs.json");
+    std::fs::write(&file, format!("{text}\n"))
+        .map_err(|error| Failure::file("write", &file, &error))?;
+    let mut stdout = Stdout::lock();
+    if arguments.json {
+        return text.lines().try_for_each(|line| stdout.line(line));
+    }
+    scale.to_string().lines().try_for_each(|line| stdout.line(line))?;
+    stdout.line(file.display())
 }
 
 fn data_failure(error: DataError) -> Failure {

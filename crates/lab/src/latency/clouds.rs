@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use moteseal_net::{Client, Credential, Login, Options};
 
+use super::costs::{Used, bytes_in};
 use super::engines::{Cassandra, Nats, WORKER_PASSWORD};
 use super::log::{LEVEL, Log};
 use super::process::Process;
 use super::wired::{Configuration, TableKind};
-use super::{Failed, Fleet, Plan};
+use super::{Failed, Fleet, Programs};
 
 /// The time within which a cloud is ready.
 const START: Duration = Duration::from_secs(60);
@@ -21,8 +22,10 @@ const PASSWORD: &str = "correct horse battery";
 /// The files that the services share: the roster, a certificate for 127.0.0.1, and the table of users.
 #[derive(Debug)]
 pub(super) struct Site<'p> {
-    plan: &'p Plan,
+    programs: &'p Programs,
     folder: PathBuf,
+    /// The level of the logs.
+    level: &'static str,
 }
 
 /// A service that accepts uploads, and what runs behind it.
@@ -34,9 +37,12 @@ pub(super) struct Cloud {
     pub(super) uploads: Log,
     /// The log of the worker.
     pub(super) writes: Option<Log>,
-    _processes: Vec<Process>,
-    _nats: Option<Nats>,
-    _cassandra: Option<Cassandra>,
+    /// The address of the worker's pages.
+    pub(super) worker: Option<String>,
+    /// The process that accepts uploads, and the worker.
+    processes: Vec<Process>,
+    nats: Option<Nats>,
+    cassandra: Option<Cassandra>,
 }
 
 impl Cloud {
@@ -44,17 +50,51 @@ impl Cloud {
     pub(super) fn client(&self) -> Result<Client, Failed> {
         Ok(Client::new(&self.url, &self.options)?)
     }
+
+    /// Returns the processor time of the processes of configuration 4.
+    pub(super) fn used(&self) -> Result<Used, Failed> {
+        let [intake, worker] = &self.processes[..] else { return Err("there is no worker".into()) };
+        let nats = self.nats.as_ref().ok_or("there is no stream")?;
+        let cassandra = self.cassandra.as_ref().map(|node| node.process.processor_seconds());
+        Ok(Used {
+            intake: intake.processor_seconds()?,
+            stream: nats.process.processor_seconds()?,
+            worker: worker.processor_seconds()?,
+            cassandra: cassandra.transpose()?,
+        })
+    }
+
+    /// Stops the store of configuration 4, and returns the length of its files in `folder`, the folder of
+    /// the site.
+    pub(super) fn stop_store(&self, folder: &Path, within: Duration) -> Result<u64, Failed> {
+        match &self.cassandra {
+            // Cassandra writes its tables to the disk when it stops.
+            Some(node) => {
+                node.process.stop(within)?;
+                bytes_in(&node.data(folder))
+            }
+            None => {
+                let worker = self.processes.last().ok_or("there is no worker")?;
+                worker.stop(within)?;
+                Ok(std::fs::metadata(folder.join("4.redb"))?.len())
+            }
+        }
+    }
 }
 
 impl<'p> Site<'p> {
     /// Writes the files into a folder.
-    pub(super) fn new(plan: &'p Plan, folder: &Path, fleet: &Fleet) -> Result<Self, Failed> {
+    pub(super) fn new(
+        programs: &'p Programs,
+        folder: &Path,
+        fleet: &Fleet,
+    ) -> Result<Self, Failed> {
         fleet.write(folder)?;
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
         std::fs::write(folder.join("server.pem"), made.cert.pem())?;
         std::fs::write(folder.join("server.key"), made.signing_key.serialize_pem())?;
         std::fs::write(folder.join("password"), PASSWORD)?;
-        let site = Self { plan, folder: folder.to_owned() };
+        let site = Self { programs, folder: folder.to_owned(), level: LEVEL };
         let add = ["cloud", "user", "add", USER, "--scope", "write"].map(str::to_owned);
         let files = [
             "--password-file".to_owned(),
@@ -66,13 +106,18 @@ impl<'p> Site<'p> {
         Ok(site)
     }
 
+    /// The services write no lines about single uploads.
+    pub(super) fn without_times(self) -> Self {
+        Self { level: "info", ..self }
+    }
+
     fn at(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
     /// Runs a command of `moteseal` that must succeed.
     fn run(&self, arguments: &[String]) -> Result<(), Failed> {
-        let program = &self.plan.moteseal;
+        let program = &self.programs.moteseal;
         let run = Command::new(program).args(arguments).output().map_err(|error| {
             format!(
                 "{}: {error}; build it with cargo build --release -p moteseal",
@@ -102,8 +147,8 @@ impl<'p> Site<'p> {
             self.at("op.pub.pem"),
         ];
         let arguments = [&run[..], &roster, more].concat();
-        let variables = [&[("RUST_LOG", LEVEL)][..], variables].concat();
-        let process = Process::start(&self.plan.moteseal, &arguments, &variables, &path)?;
+        let variables = [&[("RUST_LOG", self.level)][..], variables].concat();
+        let process = Process::start(&self.programs.moteseal, &arguments, &variables, &path)?;
         let url = process.line(START)?;
         Ok((process, url, Log::new(&path)))
     }
@@ -151,24 +196,25 @@ impl<'p> Site<'p> {
             options,
             uploads,
             writes: None,
-            _processes: vec![process],
-            _nats: None,
-            _cassandra: None,
+            worker: None,
+            processes: vec![process],
+            nats: None,
+            cassandra: None,
         })
     }
 
     /// Starts the engines, an intake and a worker.
     fn start_four(&self, options: Options) -> Result<Cloud, Failed> {
-        let engines = std::path::absolute(&self.plan.engines)?;
+        let engines = std::path::absolute(&self.programs.engines)?;
         let (certificate, key) = (self.folder.join("server.pem"), self.folder.join("server.key"));
         let nats = Nats::start(&engines, &self.folder, (&certificate, &key))?;
         let init = ["stream".to_owned(), "init".to_owned()];
         let limits = ["--max-mib", "256", "--piece-mib", "64", "--dead-mib", "8"];
         let limits = limits.map(str::to_owned);
         self.run(&[&init[..], &limits, &nats.arguments("admin")].concat())?;
-        let cassandra = match self.plan.table {
+        let cassandra = match self.programs.table {
             TableKind::Cassandra => {
-                Some(Cassandra::start(&engines, &self.folder, &self.plan.moteseal)?)
+                Some(Cassandra::start(&engines, &self.folder, &self.programs.moteseal)?)
             }
             TableKind::Embedded => None,
         };
@@ -177,7 +223,7 @@ impl<'p> Site<'p> {
         let worker =
             [role("worker"), nats.arguments("worker"), vec!["--store".to_owned(), store]].concat();
         let password = [("MOTESEAL_CASSANDRA_PASSWORD", WORKER_PASSWORD)];
-        let (worker, _, writes) = self.serve("worker", &worker, &password)?;
+        let (worker, pages, writes) = self.serve("worker", &worker, &password)?;
         let intake = [role("intake"), nats.arguments("intake"), self.tls(), self.users()].concat();
         let (intake, url, uploads) = self.serve("intake", &intake, &[])?;
         Ok(Cloud {
@@ -185,9 +231,10 @@ impl<'p> Site<'p> {
             options,
             uploads,
             writes: Some(writes),
-            _processes: vec![intake, worker],
-            _nats: Some(nats),
-            _cassandra: cassandra,
+            worker: Some(pages),
+            processes: vec![intake, worker],
+            nats: Some(nats),
+            cassandra,
         })
     }
 }

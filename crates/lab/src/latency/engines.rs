@@ -28,7 +28,7 @@ pub(super) struct Nats {
     port: u16,
     monitor: u16,
     ca: PathBuf,
-    _process: Process,
+    pub(super) process: Process,
 }
 
 impl Nats {
@@ -56,7 +56,7 @@ impl Nats {
         ];
         let process = Process::start(engines, &arguments, &[], &folder.join("nats.log"))?;
         process.accepts(port, START)?;
-        Ok(Self { port, monitor, ca: certificate.to_owned(), _process: process })
+        Ok(Self { port, monitor, ca: certificate.to_owned(), process })
     }
 
     /// Returns the arguments of `moteseal` for a user of the server.
@@ -76,7 +76,7 @@ impl Nats {
 pub(super) struct Cassandra {
     port: u16,
     ca: PathBuf,
-    _process: Process,
+    pub(super) process: Process,
 }
 
 impl Cassandra {
@@ -99,7 +99,7 @@ impl Cassandra {
         ];
         let process = Process::start(engines, &arguments, &[], &folder.join("cassandra.log"))?;
         process.accepts(port, START)?;
-        let node = Self { port, ca, _process: process };
+        let node = Self { port, ca, process };
         // The first start creates the user `cassandra` after it accepts connections.
         let until = Instant::now() + START;
         loop {
@@ -123,6 +123,11 @@ impl Cassandra {
         };
         apply_roles(&superuser, &role_statements(NAME, 1, &[worker], &[]))?;
         Ok(node)
+    }
+
+    /// Returns the folder of the keyspace's files.
+    pub(super) fn data(&self, folder: &Path) -> PathBuf {
+        folder.join("cassandra").join("data").join(NAME)
     }
 
     /// Returns the URL of the keyspace for a user.

@@ -34,7 +34,7 @@ impl Fleet {
     ///
     /// # Errors
     /// If a roster or a schema cannot be encoded.
-    pub fn new(devices: u16, scheme: Scheme) -> Result<Self, Failed> {
+    pub fn new(devices: u32, scheme: Scheme) -> Result<Self, Failed> {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[0xff; 32])?;
         let names: Vec<String> = (0..devices).map(|device| format!("dev{device}")).collect();
         let secrets: Vec<SecretKey> = (0..devices)
@@ -89,8 +89,21 @@ impl Fleet {
     /// # Errors
     /// If there is no such device, or the bundle cannot be encoded.
     pub fn seal_one(&mut self, device: usize, events: u32) -> Result<Bundle, Failed> {
-        let epoch = self.epoch;
+        self.next_turn();
+        self.seal_in_turn(device, events)
+    }
+
+    /// Begins an epoch, in which each device may seal once ([`seal_in_turn`](Self::seal_in_turn)).
+    pub const fn next_turn(&mut self) {
         self.epoch += 1;
+    }
+
+    /// Seals the present epoch of one device with `events` readings, and returns the bundle.
+    ///
+    /// # Errors
+    /// If there is no such device, the device has sealed the epoch, or the bundle cannot be encoded.
+    pub fn seal_in_turn(&mut self, device: usize, events: u32) -> Result<Bundle, Failed> {
+        let epoch = self.epoch;
         let sealer = self.sealers.get_mut(device).ok_or("the fleet has no such device")?;
         for reading in 0..events {
             if sealer.push(EpochNumber(epoch), &record(epoch, reading))?.is_some() {
@@ -142,8 +155,8 @@ pub fn byte_sum(epoch: u64, readings: u32) -> u64 {
 }
 
 /// Returns a seed for the secret of kind `kind` of a device.
-fn seed(kind: u8, device: u16) -> [u8; 32] {
+fn seed(kind: u8, device: u32) -> [u8; 32] {
     let mut seed = [kind; 32];
-    seed[..2].copy_from_slice(&device.to_be_bytes());
+    seed[..4].copy_from_slice(&device.to_be_bytes());
     seed
 }

@@ -88,6 +88,45 @@ impl Process {
         Ok(())
     }
 
+    /// Returns the processor time that the process has used, in seconds.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn processor_seconds(&self) -> Result<f64, Failed> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()?))?;
+        let fields: Vec<&str> = stat.rsplit_once(") ").ok_or("no fields")?.1.split(' ').collect();
+        // User and system time, in hundredths of a second.
+        let ticks = |at: usize| fields.get(at).ok_or("no times")?.parse().map_err(Failed::from);
+        let (user, system): (f64, f64) = (ticks(11)?, ticks(12)?);
+        Ok((user + system) / 100.0)
+    }
+
+    /// Asks the process to stop, and waits until it has ended.
+    ///
+    /// # Errors
+    /// It does not end within the time.
+    pub fn stop(&self, within: Duration) -> Result<(), Failed> {
+        Command::new("kill").args(["-TERM", &self.id()?.to_string()]).status()?;
+        let until = Instant::now() + within;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.reason("it does not stop").into());
+                }
+            }
+        }
+    }
+
+    /// Returns the id of the process, which is the only child of the shell.
+    fn id(&self) -> Result<u32, Failed> {
+        let shell = self.shell.id();
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
+        let id = children.split_whitespace().next().ok_or_else(|| self.reason("it ended"))?;
+        Ok(id.parse()?)
+    }
+
     /// Describes why the process is of no use: with the last line of its log.
     #[must_use]
     pub fn reason(&self, what: &str) -> String {

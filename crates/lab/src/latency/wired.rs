@@ -285,7 +285,7 @@ pub(super) fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec
     let path = std::path::absolute(folder.path())?;
     let remove = path.clone();
     interrupt::on_stop(move || drop(std::fs::remove_dir_all(remove)));
-    let site = Site::new(plan, &path, &fleet()?)?;
+    let site = Site::new(&plan.programs, &path, &fleet()?)?;
     let target = |configuration: Configuration| -> Result<Target, Failed> {
         // Each has the same devices, which start from their first seal.
         Ok(Target { configuration, cloud: site.start(configuration)?, fleet: fleet()? })
@@ -309,7 +309,7 @@ pub(super) fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec
 
 #[allow(clippy::cast_possible_truncation)]
 fn fleet() -> Result<Fleet, Failed> {
-    Fleet::new(AT_ONCE as u16, Scheme::Star)
+    Fleet::new(AT_ONCE as u32, Scheme::Star)
 }
 
 /// Runs all messages at all rates.

@@ -61,6 +61,12 @@ lab-latency: setup-build ## Measure latency from sensor to store through Mosquit
 	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal -p moteseal-lab
 	@"$${CARGO_TARGET_DIR:-target}/release/moteseal-lab" latency --out lab/latency $(LATENCY_FLAGS)
 
+.PHONY: lab-costs
+lab-costs: setup-build ## Measure what the uploads of 100,000 devices cost in each process, into lab/costs (10 minutes; docs/scale.md)
+	@tools/engines.sh install nats cassandra
+	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal -p moteseal-lab
+	@"$${CARGO_TARGET_DIR:-target}/release/moteseal-lab" costs --out lab/costs $(COSTS_FLAGS)
+
 .PHONY: test
 test: lint-files lint-firmware mote spec tests absent-data ## Run every check: lints, the mote's build, both verifiers, all tests
 

@@ -16,9 +16,9 @@ use moteseal_verify::Roster;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-/// The maximum length of a key, roster or configuration in bytes. A roster of 16 MiB has a hundred
+/// The maximum length of a key, roster or configuration in bytes. A roster of 32 MiB has almost two hundred
 /// thousand devices.
-const MAX_FILE: u64 = 16 << 20;
+const MAX_FILE: u64 = 32 << 20;
 /// The name of an error about a file, for errors without a more specific name in `spec/errors.md`.
 const BAD_FILE: &str = "BadFile";
 /// The name of an error about an argument, for errors without a more specific name in
@@ -151,7 +151,7 @@ impl InputError {
     }
 }
 
-/// Reads a file, which must not be empty or larger than 16 MiB. The returned bytes are erased when
+/// Reads a file, which must not be empty or larger than 32 MiB. The returned bytes are erased when
 /// dropped.
 ///
 /// # Errors

@@ -112,6 +112,7 @@ fn the_costs_of_a_fleet_are_measured_in_every_process() {
         programs: programs(),
         small: 150,
         large: 300,
+        each: 4,
         warm_up: 200,
     };
     let scale = costs::measure(&plan, &mut |_| {}).unwrap();

@@ -166,6 +166,9 @@ struct CostsArguments {
     /// The devices of the large fleet
     #[arg(long, value_name = "N", default_value_t = costs::LARGE, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     large: u32,
+    /// The bundles of each device in a request of 16
+    #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "2", "4", "8", "16"])]
+    each: String,
     #[command(flatten)]
     programs: ProgramArguments,
     /// Print the results as one JSON object
@@ -364,6 +367,7 @@ fn measure_costs(arguments: &CostsArguments) -> Result<(), Failure> {
         programs: arguments.programs.programs()?,
         small: arguments.small,
         large: arguments.large,
+        each: arguments.each.parse().map_err(Failure::internal)?,
         warm_up: costs::WARM_UP,
     };
     let scale = costs::measure(&plan, &mut progress())

@@ -1,7 +1,8 @@
 //! What the uploads of many devices cost in configuration 4: the processor time of each process and the
 //! bytes on disk. The costs of a small fleet predict those of a large one (docs/scale.md, Sizing).
 //!
-//! Requests have several bundles, each of another device, as those of a gateway do.
+//! Each request has 16 bundles: each of another device, as those of a gateway, or several of one device, as
+//! those of a device that was offline.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -49,6 +50,8 @@ pub struct Plan {
     pub small: u32,
     /// The devices of the large fleet.
     pub large: u32,
+    /// The bundles of a device in a request: 1 to [`PER_REQUEST`], which must be divisible by it.
+    pub each: u32,
     /// The bundles that are uploaded before anything is measured, so that the virtual machine of
     /// Cassandra has compiled its code.
     pub warm_up: u32,
@@ -57,7 +60,7 @@ pub struct Plan {
 /// The processor time of each process in microseconds a bundle, and the bytes on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// The devices. Each uploads one bundle.
+    /// The devices, which is the number of bundles that were measured.
     pub devices: u32,
     /// The readings of a bundle.
     pub readings: u32,
@@ -164,12 +167,11 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     let cloud = site.start(Configuration::Four)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     progress(&format!("{devices} devices: warming up"));
-    let mut warm_up = Devices { fleet: &mut fleet, count: devices };
-    runtime.block_on(warm_up.upload(&cloud, plan.warm_up, &mut |_| {}))?;
+    let mut bundles = Bundles { fleet: &mut fleet, devices, each: plan.each, next: 0 };
+    runtime.block_on(bundles.upload(&cloud, plan.warm_up, &mut |_| {}))?;
     runtime.block_on(drained(&cloud, plan.warm_up.into()))?;
     let (before, start) = (cloud.used()?, Instant::now());
-    let mut all = Devices { fleet: &mut fleet, count: devices };
-    let bytes = runtime.block_on(all.upload(&cloud, devices, &mut |done| {
+    let bytes = runtime.block_on(bundles.upload(&cloud, devices, &mut |done| {
         progress(&format!("{devices} devices: {done} bundles uploaded"));
     }))?;
     let stored = u64::from(plan.warm_up) + u64::from(devices);
@@ -192,14 +194,26 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     })
 }
 
-/// The devices of a fleet.
-struct Devices<'f> {
+/// The bundles of a fleet, in the order of their uploads: `each` of the first device, as many of the next
+/// one, and after all devices again of the first.
+struct Bundles<'f> {
     fleet: &'f mut Fleet,
-    count: u32,
+    devices: u32,
+    each: u32,
+    /// The number of the next bundle.
+    next: u32,
 }
 
-impl Devices<'_> {
-    /// Uploads `count` bundles of all devices in turn, and returns the length of all bundles.
+impl Bundles<'_> {
+    fn seal(&mut self) -> Result<Vec<u8>, Failed> {
+        let (turn, place) = (self.next / (self.devices * self.each), self.next % self.each);
+        let device = usize::try_from(self.next / self.each % self.devices)?;
+        let epoch = self.fleet.next_epoch() + u64::from(turn * self.each + place);
+        self.next += 1;
+        Ok(self.fleet.seal_epoch(device, epoch, Message::Epoch.readings())?.bytes)
+    }
+
+    /// Uploads `count` bundles, and returns their length.
     async fn upload(
         &mut self,
         cloud: &Cloud,
@@ -213,12 +227,7 @@ impl Devices<'_> {
             let mut request = Vec::new();
             let last = count.min(sent + PER_REQUEST);
             while sent < last {
-                let device = usize::try_from(sent % self.count)?;
-                if device == 0 {
-                    self.fleet.next_turn();
-                }
-                let bundle = self.fleet.seal_in_turn(device, Message::Epoch.readings())?;
-                request.extend_from_slice(&bundle.bytes);
+                request.extend_from_slice(&self.seal()?);
                 sent += 1;
                 if sent % TELL == 0 {
                     tell(sent);

@@ -89,21 +89,17 @@ impl Fleet {
     /// # Errors
     /// If there is no such device, or the bundle cannot be encoded.
     pub fn seal_one(&mut self, device: usize, events: u32) -> Result<Bundle, Failed> {
-        self.next_turn();
-        self.seal_in_turn(device, events)
-    }
-
-    /// Begins an epoch, in which each device may seal once ([`seal_in_turn`](Self::seal_in_turn)).
-    pub const fn next_turn(&mut self) {
+        let epoch = self.epoch;
         self.epoch += 1;
+        self.seal_epoch(device, epoch, events)
     }
 
-    /// Seals the present epoch of one device with `events` readings, and returns the bundle.
+    /// Seals an epoch of one device with `events` readings, and returns the bundle.
     ///
     /// # Errors
-    /// If there is no such device, the device has sealed the epoch, or the bundle cannot be encoded.
-    pub fn seal_in_turn(&mut self, device: usize, events: u32) -> Result<Bundle, Failed> {
-        let epoch = self.epoch;
+    /// If there is no such device, the device has sealed the epoch or a later one, or the bundle cannot be
+    /// encoded.
+    pub fn seal_epoch(&mut self, device: usize, epoch: u64, events: u32) -> Result<Bundle, Failed> {
         let sealer = self.sealers.get_mut(device).ok_or("the fleet has no such device")?;
         for reading in 0..events {
             if sealer.push(EpochNumber(epoch), &record(epoch, reading))?.is_some() {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod cbor;
+mod confidential_keys;
 mod health;
 mod key_files;
 mod participation;

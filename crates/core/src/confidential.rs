@@ -61,13 +61,22 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 mod column;
 mod epoch_tree;
+mod key_stream;
 mod path;
+mod record_cipher;
 mod seal_key;
+mod sealed_keys;
 
 pub use column::{ColumnId, ColumnRoot, StreamSecret};
 pub use epoch_tree::{Cover, DEPTH, EpochKey, Node, Nodes};
+pub use key_stream::{KeyStream, KeyStreamError};
 pub use path::{PATH, Path};
+pub use record_cipher::{CipherError, Decrypted, EncryptedColumns};
 pub use seal_key::{Commitment, Nonce, SealKey, Suite};
+pub use sealed_keys::{KeyCommitments, MAX_KEY_COMMITMENTS};
+
+/// The largest number of encrypted columns in a schema.
+pub const MAX_ENCRYPTED: usize = 16;
 
 named_errors! {
     /// Why a key is not available.

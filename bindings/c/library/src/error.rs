@@ -141,7 +141,7 @@ pub enum moteseal_error {
     UnknownFieldType = 79,
     /// A divisor or offset out of range.
     ScaleOutOfRange = 80,
-    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID].
+    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
     MalformedField = 81,
     /// An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
     SchemaTooLong = 82,

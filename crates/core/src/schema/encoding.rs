@@ -2,6 +2,7 @@
 
 use super::{Field, FieldType, Labels, SchemaError, check_words};
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::confidential::Suite;
 
 /// A version of the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(super) struct Shape<'a> {
     labels: Labels<'a>,
     longest: u64,
     relayed: bool,
+    /// The number of the suite; 0 for a plain column.
+    suite: u64,
 }
 
 impl<'a> Shape<'a> {
@@ -71,6 +74,7 @@ impl<'a> Shape<'a> {
             labels: Labels::NONE,
             longest: 0,
             relayed: false,
+            suite: 0,
         })
     }
 
@@ -87,6 +91,7 @@ impl<'a> Shape<'a> {
             labels: Labels::NONE,
             longest: 0,
             relayed: false,
+            suite: 0,
         };
         for _ in 0..reader.map()? {
             // A value that a field has without the key is not encoded.
@@ -136,6 +141,10 @@ impl<'a> Shape<'a> {
                     shape.relayed = reader.bool()?;
                     !shape.relayed
                 }
+                12 => {
+                    shape.suite = reader.u64()?;
+                    shape.suite == 0
+                }
                 key if key % 2 == 0 => return Err(SchemaError::UnsupportedField { key }),
                 _ => {
                     reader.raw()?;
@@ -170,12 +179,17 @@ impl<'a> Shape<'a> {
             .ok_or(SchemaError::UnknownFieldType)?;
         let divisor = u32::try_from(self.divisor).map_err(|_| SchemaError::ScaleOutOfRange)?;
         let longest = u8::try_from(self.longest).map_err(|_| SchemaError::InvalidTextLength)?;
+        let suite = match self.suite {
+            0 => None,
+            suite => Some(Suite::from_number(suite).ok_or(SchemaError::UnknownSuite)?),
+        };
         Ok(Field {
             id: u16::try_from(self.id).map_err(|_| SchemaError::InvalidFieldId)?,
             nullable: self.nullable,
             relayed: self.relayed,
             labels: self.labels,
             longest,
+            suite,
             ..Field::new(self.name, self.unit, kind).scaled(divisor, self.offset)
         })
     }
@@ -217,8 +231,9 @@ fn write_map(
         !field.labels.is_empty(),
         field.longest != 0,
         field.relayed,
+        field.suite.is_some(),
     ];
-    let [unit, divisor, offset, nullable, labels, longest, relayed] = optional;
+    let [unit, divisor, offset, nullable, labels, longest, relayed, _] = optional;
     let id = if field.id == 0 { position as u64 } else { field.id.into() };
     out.map(3 + optional.iter().filter(|&&is_present| is_present).count() as u64)?;
     out.uint(0u8)?.uint(id)?.uint(1u8)?.text(field.name)?;
@@ -243,6 +258,9 @@ fn write_map(
     }
     if relayed {
         out.uint(9u8)?.bool(true)?;
+    }
+    if let Some(suite) = field.suite {
+        out.uint(12u8)?.uint(suite.number())?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 mod cbor;
 mod confidential_keys;
+mod confidential_records;
 mod health;
 mod key_files;
 mod participation;

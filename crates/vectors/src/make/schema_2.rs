@@ -127,7 +127,10 @@ fn schemas() -> File {
     let named = |label: &str| enumeration(labels([label.to_owned()]));
     for (name, pairs, error) in [
         ("key 10", vec![(10, int(1))], "UnsupportedField"),
-        ("key 12", vec![(12, int(1))], "UnsupportedField"),
+        ("suite 0", vec![(12, int(0))], "NonCanonical"),
+        ("an unknown suite", vec![(12, int(3))], "UnknownSuite"),
+        ("a suite that is a text", vec![(12, text("x"))], "UnexpectedType"),
+        ("key 14", vec![(14, int(1))], "UnsupportedField"),
         ("a large unknown even key", vec![(u64::MAX - 1, NULL)], "UnsupportedField"),
         (
             "an unknown even key and an unknown type",

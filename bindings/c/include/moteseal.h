@@ -261,7 +261,7 @@ enum moteseal_error
   MOTESEAL_ERROR_UNKNOWN_FIELD_TYPE = 79,
   // A divisor or offset out of range.
   MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
-  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID].
+  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
   MOTESEAL_ERROR_MALFORMED_FIELD = 81,
   // An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
   MOTESEAL_ERROR_SCHEMA_TOO_LONG = 82,
@@ -672,7 +672,7 @@ moteseal_error moteseal_device_from_roster(const uint8_t *roster,
 // whose values another device reported, `#` an id other than the position. spec/objects.md, section
 // 5, defines the cells and their nulls.
 //
-// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID]`, for
+// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID]`, for
 //        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 //        the result is the schema of opaque records.
 // @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes

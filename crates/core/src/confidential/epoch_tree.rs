@@ -303,6 +303,6 @@ impl EpochKey {
         let suite_number = [suite.number()];
         let context: [&[u8]; 6] =
             [&device.0, &epoch, &index, &self.column.0, &suite_number, &nonce.0];
-        SealKey::of(suite, self.key.derive(b"moteseal/1/seal", &context))
+        SealKey::of(self.column, suite, self.key.derive(b"moteseal/1/seal", &context))
     }
 }

@@ -5,7 +5,7 @@ use core::fmt;
 
 use subtle::ConstantTimeEq;
 
-use super::{Key, KeyAccessError, short_digest};
+use super::{ColumnId, Key, KeyAccessError, short_digest};
 
 /// A cipher that encrypts a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,13 +63,20 @@ impl fmt::Debug for Commitment {
 /// The key that encrypts one column of one seal.
 #[derive(Clone, Debug)]
 pub struct SealKey {
+    column: ColumnId,
     suite: Suite,
     key: Key,
 }
 
 impl SealKey {
-    pub(super) const fn of(suite: Suite, key: Key) -> Self {
-        Self { suite, key }
+    pub(super) const fn of(column: ColumnId, suite: Suite, key: Key) -> Self {
+        Self { column, suite, key }
+    }
+
+    /// Returns the column that the key is for.
+    #[must_use]
+    pub const fn column(&self) -> ColumnId {
+        self.column
     }
 
     /// Returns the cipher that the key is for.

@@ -73,6 +73,13 @@ impl SealKey {
         Self { column, suite, key }
     }
 
+    /// Creates a key from its secret bytes, such as those of a test vector. A reader derives it
+    /// ([`EpochKey::seal_key`](super::EpochKey::seal_key)) and checks it against the seal's commitment.
+    #[must_use]
+    pub const fn from_bytes(column: ColumnId, suite: Suite, bytes: [u8; 32]) -> Self {
+        Self { column, suite, key: Key(bytes) }
+    }
+
     /// Returns the column that the key is for.
     #[must_use]
     pub const fn column(&self) -> ColumnId {

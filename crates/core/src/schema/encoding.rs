@@ -169,6 +169,9 @@ impl<'a> Shape<'a> {
         check_words(self.name, self.unit)?;
         let field = self.field(version)?;
         field.check()?;
+        if self.suite != 0 && field.suite.is_none() {
+            return Err(SchemaError::UnknownSuite);
+        }
         Ok(field)
     }
 
@@ -179,17 +182,13 @@ impl<'a> Shape<'a> {
             .ok_or(SchemaError::UnknownFieldType)?;
         let divisor = u32::try_from(self.divisor).map_err(|_| SchemaError::ScaleOutOfRange)?;
         let longest = u8::try_from(self.longest).map_err(|_| SchemaError::InvalidTextLength)?;
-        let suite = match self.suite {
-            0 => None,
-            suite => Some(Suite::from_number(suite).ok_or(SchemaError::UnknownSuite)?),
-        };
         Ok(Field {
             id: u16::try_from(self.id).map_err(|_| SchemaError::InvalidFieldId)?,
             nullable: self.nullable,
             relayed: self.relayed,
             labels: self.labels,
             longest,
-            suite,
+            suite: Suite::from_number(self.suite),
             ..Field::new(self.name, self.unit, kind).scaled(divisor, self.offset)
         })
     }

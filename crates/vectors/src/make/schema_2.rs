@@ -59,7 +59,7 @@ pub(super) fn record(schema: &[u8], values: &[&str]) -> Vec<u8> {
 }
 
 /// Returns a field with these pairs instead of, or in addition to, an id, a name and a type.
-fn field(pairs: &[(u64, Value)]) -> Value {
+pub(super) fn field(pairs: &[(u64, Value)]) -> Value {
     let mut all = vec![(0, int(1)), (1, text("x")), (3, int(0))];
     for (key, value) in pairs {
         all.retain(|(known, _)| known != key);

@@ -146,7 +146,9 @@ pub enum UrgentRefused {
     #[error("the event's epoch is outside the roster's epochs")]
     EpochOutOfRange,
     /// The event does not state as many keys as its schema has encrypted columns.
-    #[error("the number of keys that the event states is not that of the schema's encrypted columns")]
+    #[error(
+        "the number of keys that the event states is not that of the schema's encrypted columns"
+    )]
     KeyCommitmentCount,
     /// The record is not one record of the schema.
     #[error("the record of the event does not have the length that its schema determines")]

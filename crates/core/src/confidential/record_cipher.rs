@@ -83,6 +83,15 @@ impl EncryptedColumns {
         self.len() == 0
     }
 
+    /// Returns the byte offset in a record, the width and the suite of each encrypted column, in the
+    /// order of the schema; `None` for a text.
+    pub fn fixed_cells(&self) -> impl Iterator<Item = Option<(usize, usize, Suite)>> + '_ {
+        self.columns.iter().flatten().map(|column| match column.place {
+            Place::Fixed { start, width } => Some((start.into(), width.into(), column.suite)),
+            Place::Text { .. } => None,
+        })
+    }
+
     /// Encrypts all encrypted columns of a record, in place. `streams` are the key streams of the
     /// seal's columns, in the order of the schema. The record must be in plaintext and valid
     /// ([`Schema::check_plain_record`]), and `seq` must be its place in the seal. An event must not be

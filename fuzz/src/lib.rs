@@ -10,6 +10,7 @@ pub mod address;
 pub mod agent;
 pub mod broadcast;
 pub mod coap;
+pub mod confidential;
 pub mod cose;
 pub mod dtls;
 pub mod fixture;
@@ -29,11 +30,12 @@ pub mod urgent;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     ("address", address::run, address::seeds),
     ("agent", agent::run, agent::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
     ("coap", coap::run, coap::seeds),
+    ("confidential", confidential::run, confidential::seeds),
     ("cose", cose::run, cose::seeds),
     ("dtls", dtls::run, dtls::seeds),
     ("health", health::run, health::seeds),

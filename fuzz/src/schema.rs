@@ -2,7 +2,7 @@
 //! that passes the check must be readable, and its values must result in the same record.
 
 use moteseal_core::schema::{
-    Field, FieldType, MAX_SCHEMA, RecordCheck, Schema, SchemaError, Value,
+    Field, FieldType, MAX_SCHEMA, RecordCheck, Schema, SchemaError, Value, ValueError,
 };
 
 use crate::fixture;
@@ -43,7 +43,7 @@ pub fn run(bytes: &[u8]) {
         match Schema::encode(&[field], &mut out) {
             Ok(schema) => {
                 let record = vec![0; schema.longest_record()];
-                assert!(schema.fields().next().unwrap().read(&record).is_ok());
+                assert!(schema.fields().next().unwrap().in_plaintext().read(&record).is_ok());
             }
             Err(error) => assert_eq!(error, SchemaError::SchemaTooLong),
         }
@@ -52,14 +52,21 @@ pub fn run(bytes: &[u8]) {
 
 /// Checks a record in both ways, reads its values and writes them again.
 fn check(schema: &Schema<'_>, fields: &[Field<'_>], record: &[u8]) {
-    let is_valid = schema.check_record(record);
-    assert_eq!(RecordCheck::new(schema).check(record), is_valid);
+    let is_sealed = schema.check_record(record);
+    assert_eq!(RecordCheck::new(schema).check(record), is_sealed);
     if let Some(check) = RecordCheck::of(schema) {
+        assert_eq!(check.check(record), is_sealed);
+    }
+    let is_valid = schema.check_plain_record(record);
+    if let Some(check) = RecordCheck::of_plain(schema) {
         assert_eq!(check.check(record), is_valid);
     }
+    assert!(is_valid.is_err() || is_sealed.is_ok(), "a ciphertext has no more rules");
     let mut again = vec![0; schema.longest_record()];
     for field in fields {
-        let value = match field.read(record) {
+        let is_encrypted = field.suite.is_some();
+        assert!(!is_encrypted || field.read(record) == Err(ValueError::Encrypted));
+        let value = match field.in_plaintext().read(record) {
             Ok(value) => value,
             Err(_) => {
                 assert!(is_valid.is_err(), "a valid record has values");
@@ -95,6 +102,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "seen::timestamp",
         "position::point?",
         "temperature:Cel:i16/100?",
+        "secret:Cel:i16/100?!",
+        "note::text32?~!aes#99",
     ];
     seeds.extend(columns.map(|column| column.as_bytes().to_vec()));
     let fields = columns.map(|column| Field::parse(column).expect("a column"));

@@ -36,7 +36,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
     let limits = Limits { max_events: 1 << 12 };
     let mut follower = Follower::new(fixture::directory(), Scalar, limits);
     let (mut at, mut shape, mut pending, mut rows) = (0, None, Vec::new(), Vec::new());
-    let mut check = None;
+    let (mut check, mut encrypted) = (None, 0);
     while at < bytes.len() {
         let Ok((item, length)) = Item::decode(&bytes[at..]) else { break };
         assert!(
@@ -50,6 +50,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
                 let Ok(schema) = Schema::decode(encoded) else { break };
                 let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed);
                 check = RecordCheck::of(&schema);
+                encrypted = schema.encrypted_count();
                 shape = framing.map(|framing| (schema.digest(), framing));
             }
             Item::Open(open) if !pending.is_empty() || follower.open(&open, |_| None).is_err() => {
@@ -57,8 +58,12 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
             }
             Item::Open(_) => {}
             Item::Part(part) => {
-                let shape =
-                    shape.map(|(digest, framing)| Shape { digest, framing, check: check.as_ref() });
+                let shape = shape.map(|(digest, framing)| Shape {
+                    digest,
+                    framing,
+                    check: check.as_ref(),
+                    encrypted,
+                });
                 let Ok(rebuilt) = follower.part(&part, shape.as_ref()) else { break };
                 pending.push(rebuilt);
                 match part.signature {

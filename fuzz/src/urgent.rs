@@ -68,6 +68,7 @@ fn signed(name: &str, record: &[u8]) -> Vec<u8> {
         epoch: EpochNumber(2),
         seq: Sequence(u64::from(record[0])),
         schema: Schema::decode(&fixture::schema()).unwrap().digest(),
+        keys: None,
         record,
     };
     let mut message = vec![0; 512];

@@ -187,6 +187,13 @@ export function versioned(n, count) {
   return fields;
 }
 
+/** The elements of an array of `count` fields and version 1, or of one field more and version 2. */
+export function versionedWithMore(n, count) {
+  if (n.t !== ARRAY || n.v.length !== count + 1) return versioned(n, count);
+  if (n.v[0].t !== UINT || n.v[0].v !== 2) fail("UnexpectedType");
+  return n.v;
+}
+
 // ---------------------------------------------------------------- encoding
 
 export function head(major, value) {

@@ -1,6 +1,7 @@
 // Signed objects (objects.md, section 2), the seal's statement (section 6.1), urgent events (section 7) and receipts (section 8).
 
 import * as cbor from "./cbor.mjs";
+import { checkKeys, keysOf } from "./confidential.mjs";
 import { checkKey, checkKeyLength, sha256, suiteOf, SUITES, verifySignature } from "./crypto.mjs";
 import { Fail, fail } from "./fail.mjs";
 import { checkRecord } from "./schema.mjs";
@@ -128,7 +129,7 @@ export function checkPair(a, b) {
 }
 
 export function statementOf(node) {
-  const f = cbor.versioned(node, 19);
+  const f = cbor.versionedWithMore(node, 19);
   const s = {};
   s.scheme = cbor.uint(f[1], 1);
   s.group = cbor.bytes(f[2], 8);
@@ -150,6 +151,7 @@ export function statementOf(node) {
   if (s.counters.length === 0) fail("FieldOutOfRange");
   s.lost = counts(f[17]);
   s.answered = answeredRuns(f[18]);
+  s.keys = f.length > 19 ? keysOf(f[19]) : null;
   if (s.prevIndex !== null && (s.index <= s.prevIndex || s.epoch < s.prevEpoch)) fail("FieldOutOfRange");
   if (s.round > s.ownRound || s.ownRound >= s.counters.length) fail("FieldOutOfRange");
   if (s.counters.reduce((a, b) => a + b, 0) > 0xffffffff) fail("FieldOutOfRange");
@@ -165,7 +167,7 @@ export function encodeStatement(s) {
   const counted = (list) => cbor.encodeArray(list.map(cbor.encodeUint));
   const optional = (v) => (v === null ? cbor.encodeNull() : cbor.encodeUint(v));
   return cbor.encodeArray([
-    cbor.encodeUint(1),
+    cbor.encodeUint(s.keys === null ? 1 : 2),
     cbor.encodeUint(s.scheme),
     cbor.encodeBytes(s.group),
     cbor.encodeBytes(s.roster),
@@ -186,6 +188,7 @@ export function encodeStatement(s) {
     cbor.encodeArray(
       s.answered.map((r) => cbor.encodeArray([cbor.encodeBytes(r.query), cbor.encodeUint(r.first), cbor.encodeUint(r.count)])),
     ),
+    ...(s.keys === null ? [] : [cbor.encodeBytes(s.keys)]),
   ]);
 }
 
@@ -217,7 +220,7 @@ const MAX_RECORD = 65535;
 /** Section 7. `schema` is the stream schema, or null if the receiver does not have it. */
 export function openUrgent(bytes, roster, schema = null) {
   const object = openObject(bytes, TYP_EVENT);
-  const f = cbor.versioned(object.statement, 8);
+  const f = cbor.versionedWithMore(object.statement, 8);
   if (object.payload.length > MAX_RECORD) fail("FieldOutOfRange");
   const group = cbor.bytes(f[1], 8);
   cbor.bytes(f[2], 32);
@@ -226,6 +229,7 @@ export function openUrgent(bytes, roster, schema = null) {
   const epoch = cbor.u64(f[5]);
   const seq = cbor.u64(f[6]);
   const digest = cbor.bytes(f[7], 32);
+  const keys = f.length > 8 ? keysOf(f[8]) : null;
   if (!group.equals(roster.group)) fail("WrongGroup");
   const member = roster.devices.get(device.toString("hex"));
   const term = member && roster.termOf(member, index, epoch);
@@ -234,6 +238,7 @@ export function openUrgent(bytes, roster, schema = null) {
   if (schema !== null) {
     if (!digest.equals(schema.digest)) fail("SchemaUnknown");
     if (!roster.hasEpoch(epoch)) fail("EpochOutOfRange");
+    checkKeys(keys, schema);
     checkRecord(schema, object.payload);
   }
   return { device, index, seq, record: object.payload };

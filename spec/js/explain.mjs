@@ -10,11 +10,11 @@ import { leafHash, proofOf, rootOf } from "./tree.mjs";
 // In the order of the statement: objects.md, section 6.
 const STATEMENT_FIELDS = [
   "scheme", "group", "roster", "device", "index", "prev", "prevIndex", "epoch", "prevEpoch", "last", "restart", "schema", "salt",
-  "round", "ownRound", "counters", "lost", "answered",
+  "round", "ownRound", "counters", "lost", "answered", "keys",
 ];
 
 function same(a, b) {
-  if (Buffer.isBuffer(a)) return a.equals(b);
+  if (Buffer.isBuffer(a)) return b !== null && a.equals(b);
   if (Array.isArray(a)) return a.length === b.length && a.every((v, i) => same(v, b[i]));
   if (a !== null && typeof a === "object") return same(a.query, b.query) && a.first === b.first && a.count === b.count;
   return a === b;

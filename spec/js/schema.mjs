@@ -2,6 +2,7 @@
 
 import { isUtf8 } from "node:buffer";
 import * as cbor from "./cbor.mjs";
+import { decryptCell } from "./confidential.mjs";
 import { sha256 } from "./crypto.mjs";
 import { fail } from "./fail.mjs";
 
@@ -17,6 +18,7 @@ const MAX_SCHEMA = 6152;
 const MAX_LABELS = 254;
 const POINT_DIVISOR = 10000000;
 const MAX_FIELDS = 64;
+const MAX_ENCRYPTED = 16;
 const UNITS = new Set(
   (
     "m kg g s A K cd mol Hz rad sr N Pa J W C V F Ohm S Wb T H Cel lm lx Bq Gy Sv kat m2 m3 l m/s m/s2 m3/s l/s W/m2 cd/m2 bit bit/s " +
@@ -38,7 +40,7 @@ function fromArray(node, position) {
   const f = cbor.array(node, 5);
   const [name, unit] = [cbor.text(f[0]), cbor.text(f[1])];
   const scale = { type: cbor.u64(f[2]), divisor: cbor.u64(f[3]), offset: cbor.i64(f[4]) };
-  return { name, unit, ...scale, id: BigInt(position), nullable: false, labels: null, longest: 0n, relayed: false };
+  return { name, unit, ...scale, id: BigInt(position), nullable: false, labels: null, longest: 0n, relayed: false, suite: 0 };
 }
 
 /** The keys of a field of version 2: its property, how to read the value, and the value that is not encoded. */
@@ -53,15 +55,18 @@ const KEYS = [
   ["labels", (n) => cbor.array(n).map(cbor.text)],
   ["longest", cbor.u64, 0n],
   ["relayed", cbor.bool, false],
+  null,
+  null,
+  ["suite", cbor.u64, 0n],
 ];
 
 /** A field of version 2. */
 function fromMap(node) {
   if (node.t !== cbor.MAP) fail("UnexpectedType");
-  const f = { id: null, name: null, unit: "", type: null, divisor: 1n, offset: 0n, nullable: false, labels: null, longest: 0n, relayed: false };
+  const f = { id: null, name: null, unit: "", type: null, divisor: 1n, offset: 0n, nullable: false, labels: null, longest: 0n, relayed: false, suite: 0n };
   for (let i = 0; i < node.v.length; i += 2) {
     const key = cbor.u64(node.v[i]);
-    if (key < BigInt(KEYS.length)) {
+    if (key < BigInt(KEYS.length) && KEYS[Number(key)] !== null) {
       const [property, read, omitted] = KEYS[Number(key)];
       f[property] = read(node.v[i + 1]);
       if (f[property] === omitted) fail("NonCanonical");
@@ -89,6 +94,8 @@ function checkField(f, version, names, ids) {
   if ((f.type === ENUM) !== (f.labels !== null) || (f.labels !== null && !areLabels(f.labels))) fail("InvalidLabels");
   if (f.type === TEXT ? f.longest < 1n || f.longest > 254n : f.longest !== 0n) fail("InvalidTextLength");
   f.longest = Number(f.longest);
+  if (f.suite > 2n) fail("UnknownSuite");
+  f.suite = Number(f.suite);
   if (names.has(f.name)) fail("DuplicateField");
   if (ids.has(f.id)) fail("DuplicateFieldId");
   names.add(f.name);
@@ -106,7 +113,11 @@ export function openSchema(bytes) {
   if (fields.length > MAX_FIELDS) fail("TooManyFields");
   const names = new Set();
   const ids = new Set();
-  for (const f of fields) checkField(f, version, names, ids);
+  let encrypted = 0;
+  for (const f of fields) {
+    checkField(f, version, names, ids);
+    if (f.suite !== 0 && ++encrypted > MAX_ENCRYPTED) fail("TooManyEncryptedFields");
+  }
   const fixed = fields.reduce((sum, f) => sum + SIZES[f.type], 0);
   const texts = fields.filter((f) => f.type === TEXT).length;
   const recordSize = fields.length === 0 || texts > 0 ? null : fixed;
@@ -155,8 +166,31 @@ export function checkRecord(schema, record) {
   if (schema.fields.length === 0) return;
   cellsOf(schema, record).forEach((cell, i) => {
     const field = schema.fields[i];
-    if (!isNullCell(field, cell) && !isValueCell(field, cell)) fail("RecordValue");
+    if (field.suite !== 0) {
+      // The length of a text is all that a ciphertext shows.
+      if (field.type === TEXT && (cell === null ? !field.nullable : cell.length > field.longest)) fail("RecordValue");
+    } else if (!isNullCell(field, cell) && !isValueCell(field, cell)) {
+      fail("RecordValue");
+    }
   });
+}
+
+/** Decrypts the columns that have a key. Returns the record and its values, as `readRecord` does. */
+export function decryptRecord(schema, keys, seq, record) {
+  const fixed = [];
+  const texts = [];
+  const rest = [...keys];
+  const values = cellsOf(schema, record).map((sealed, i) => {
+    const field = schema.fields[i];
+    const key = field.suite === 0 ? undefined : rest.shift();
+    const cell = key ? decryptCell(field, key, seq, sealed) : sealed;
+    if (field.type === TEXT) texts.push(cell === null ? Buffer.from([NULL_TEXT]) : Buffer.concat([Buffer.from([cell.length]), cell]));
+    else fixed.push(cell);
+    if (key === null) return { error: "Encrypted" };
+    if (!isNullCell(field, cell) && !isValueCell(field, cell)) fail("RecordValue");
+    return valueOf(field, cell);
+  });
+  return { bytes: Buffer.concat([...fixed, ...texts]), values };
 }
 
 function valueOf(field, cell) {
@@ -212,6 +246,7 @@ export function numerators(schema, record) {
 export function readRecord(schema, record) {
   if (schema.version === 2) {
     checkRecord(schema, record);
+    if (schema.fields.some((f) => f.suite !== 0)) fail("Encrypted");
     return cellsOf(schema, record).map((cell, i) => valueOf(schema.fields[i], cell));
   }
   const exact = numerators(schema, record);

@@ -1,6 +1,7 @@
 // The stream and its checks (answers.md, sections 1 and 2).
 
 import * as cbor from "./cbor.mjs";
+import { checkKeys, keysOf } from "./confidential.mjs";
 import { answeredRuns, checkPair, counts, lostFits, sealHeader, sigStructure } from "./cose.mjs";
 import { openManifest } from "./coordinator.mjs";
 import { countersOf, levelsOf, sha256, SUITES, verifySignature } from "./crypto.mjs";
@@ -37,7 +38,9 @@ export function readItem(node) {
   if (node.t !== cbor.ARRAY || node.v.length === 0 || node.v[0].t !== cbor.UINT) fail("UnexpectedType");
   const number = node.v[0].v;
   if (number > 7) fail("UnknownItem");
-  const f = cbor.array(node, FIELDS[number]);
+  // A part has one field more if its seal states keys.
+  const hasKeys = number === 2 && node.v.length === FIELDS[2] + 1;
+  const f = hasKeys ? node.v : cbor.array(node, FIELDS[number]);
   const item = { kind: KINDS[number], start: node.s, end: node.e };
   switch (item.kind) {
     case "schema":
@@ -85,18 +88,20 @@ function readPart(item, f) {
   item.ownRound = cbor.u8(f[7]);
   item.lost = counts(f[8]);
   item.answered = answeredRuns(f[9]);
+  item.keys = f.length > FIELDS[2] ? keysOf(f[10]) : null;
+  const [select, digests, events, signature] = f.slice(-4);
   item.gaps = null;
   item.mask = null;
-  if (f[10].t === cbor.ARRAY) {
-    if (f[10].v.length === 0) fail("FieldOutOfRange");
+  if (select.t === cbor.ARRAY) {
+    if (select.v.length === 0) fail("FieldOutOfRange");
     // Gaps above 2^53 lose their last bits, and are past any event all the same.
-    item.gaps = f[10].v.map((n) => Number(cbor.u64(n)));
+    item.gaps = select.v.map((n) => Number(cbor.u64(n)));
   } else {
-    item.mask = cbor.u32(f[10]);
+    item.mask = cbor.u32(select);
   }
-  item.digestBytes = cbor.bytes(f[11]);
-  item.events = cbor.bytes(f[12]);
-  item.signature = cbor.nullable(f[13], cbor.bytes);
+  item.digestBytes = cbor.bytes(digests);
+  item.events = cbor.bytes(events);
+  item.signature = cbor.nullable(signature, cbor.bytes);
 }
 
 /** The selected events of a tree, ascending; fails as `SelectOutOfRange`. */
@@ -127,7 +132,7 @@ export function fromMask(part, mask) {
   return out;
 }
 
-/** Steps 4.10 to 4.17 of section 2: what the part states of its events. Sets the part's records. */
+/** Steps 4.10 to 4.18 of section 2: what the part states of its events. Sets the part's records. */
 function checkContent(part, schema, maxEvents) {
   const { levels } = part.period;
   if (part.round > part.ownRound || part.ownRound >= levels) fail("RoundOutOfRange");
@@ -135,6 +140,7 @@ function checkContent(part, schema, maxEvents) {
   part.eventLevels = levelsOf(part.salt, part.n, levels);
   part.counters = countersOf(part.eventLevels, levels);
   if (part.lost.length !== 0 && (part.scheme === 1 || !lostFits(part.lost, part.counters))) fail("LostOutOfRange");
+  checkKeys(part.keys, schema);
   if (part.digestBytes.length % 32 !== 0) fail("DigestCount");
   part.survives = part.counters.map((c, i) => c > 0 && i >= part.ownRound && !part.lost[i]);
   part.seqs = part.gaps === null ? fromMask(part, part.mask) : fromGaps(part);
@@ -266,6 +272,7 @@ class Reader {
       counters: part.counters,
       lost: part.lost,
       answered: part.answered,
+      keys: part.keys,
     };
     const signed = sigStructure(sealHeader(alg, part.statement), part.root);
     part.digest = sha256(signed);

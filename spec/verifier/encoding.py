@@ -153,6 +153,16 @@ def version_one(value):
         raise Refused("UnsupportedVersion")
 
 
+def versioned(value, length):
+    """An array of `length` elements of version 1, or of one more of version 2. Returns it and whether it is the latter."""
+    wrong_type(type(value) is not list)
+    if len(value) == length:
+        version_one(value[0])
+        return value, False
+    wrong_type(len(value) != length + 1 or value[0] != 2 or type(value[0]) is not int)
+    return value, True
+
+
 def counts(value):
     out_of_range(len(array(value)) > 32)
     return [uint(count, 32) for count in value]

@@ -65,8 +65,8 @@ def levels_of(salt, levels, n):
     return [level_of(salt, seq, levels) for seq in range(n)]
 
 
-def chacha12_words(key):
-    """The key stream of ChaCha with 12 rounds, nonce 0, 64-bit block counter from 0, as 64-bit little-endian words."""
+def chacha_block(key, tail, rounds):
+    """A block of ChaCha. `tail` is the last row of the state, four words: the counter and the nonce."""
 
     def quarter(s, a, b, c, d):
         for x, y, z, shift in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
@@ -74,16 +74,19 @@ def chacha12_words(key):
             s[z] ^= s[x]
             s[z] = (s[z] << shift | s[z] >> 32 - shift) & 0xFFFFFFFF
 
+    start = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key), *tail]
+    state = start[:]
+    for _ in range(rounds // 2):
+        for column in range(4):
+            quarter(state, column, 4 + column, 8 + column, 12 + column)
+        for i in range(4):
+            quarter(state, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
+    return struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(state, start)))
+
+
+def chacha12_words(key):
+    """The key stream of ChaCha with 12 rounds, nonce 0, 64-bit block counter from 0, as 64-bit little-endian words."""
     counter = 0
     while True:
-        start = list(struct.unpack("<4I", b"expand 32-byte k")) + list(struct.unpack("<8I", key))
-        start += [counter & 0xFFFFFFFF, counter >> 32, 0, 0]
-        state = start[:]
-        for _ in range(6):
-            for column in range(4):
-                quarter(state, column, 4 + column, 8 + column, 12 + column)
-            for i in range(4):
-                quarter(state, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
-        block = struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(state, start)))
-        yield from struct.unpack("<8Q", block)
+        yield from struct.unpack("<8Q", chacha_block(key, [counter & 0xFFFFFFFF, counter >> 32, 0, 0], 12))
         counter += 1

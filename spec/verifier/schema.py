@@ -37,6 +37,7 @@ class Field(NamedTuple):
     labels: tuple | None = None
     longest: int = 0
     relayed: bool = False
+    suite: int = 0
 
 
 def is_text(data, longest):
@@ -118,7 +119,12 @@ class Schema:
         if not self.fields:
             return
         for field, cell in zip(self.fields, self.cells(record)):
-            if not self.is_null(field, cell) and not self.is_value(field, cell):
+            if field.suite:
+                # The length of a text is all that a ciphertext shows.
+                is_valid = field.kind != TEXT or (field.nullable if cell is None else len(cell) <= field.longest)
+            else:
+                is_valid = self.is_null(field, cell) or self.is_value(field, cell)
+            if not is_valid:
                 raise Refused("RecordValue", field.name)
 
     def values(self, record):
@@ -132,6 +138,8 @@ class Schema:
             record = record[:at]
         else:
             self.check_record(record)
+        if any(field.suite for field in self.fields):
+            raise Refused("Encrypted")
         return [self.value(field, cell) for field, cell in zip(self.fields, self.cells(record))]
 
     def value(self, field, cell):
@@ -186,6 +194,7 @@ KEYS = {
     7: ("labels", lambda value: tuple(text(label) for label in array(value)), None),
     8: ("longest", uint, 0),
     9: ("relayed", boolean, False),
+    12: ("suite", uint, 0),
 }
 
 
@@ -239,9 +248,22 @@ def schema_decode(data):
             raise Refused("InvalidLabels")
         if not (1 <= field.longest <= 254 if field.kind == TEXT else field.longest == 0):
             raise Refused("InvalidTextLength")
+        if field.suite > 2:
+            raise Refused("UnknownSuite", str(field.suite))
         if any(field.name == other.name for other in read):
             raise Refused("DuplicateField", field.name)
         if any(field.id == other.id for other in read):
             raise Refused("DuplicateFieldId", str(field.id))
         read.append(field)
+        if len([other for other in read if other.suite]) > 16:
+            raise Refused("TooManyEncryptedFields")
     return Schema(H(b"moteseal/1/schema\0", data), version, read)
+
+
+def show_value(value):
+    """A value in the form of the vectors."""
+    if value is None or isinstance(value, bool):
+        return value if value is None else str(value).lower()
+    if isinstance(value, tuple):
+        return f"{value[0]}/{value[1]}" if isinstance(value[0], int) else " ".join(map(show_value, value))
+    return struct.pack(">d", value).hex() if isinstance(value, float) else str(value)

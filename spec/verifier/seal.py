@@ -4,14 +4,15 @@ from dataclasses import dataclass
 
 import cbor2
 
-from .encoding import Refused, answered, array, boolean, byte_string, counts, optional, out_of_range, uint, version_one
+from .confidential import check_keys, keys_decode
+from .encoding import Refused, answered, boolean, byte_string, counts, optional, out_of_range, uint, versioned
 from .hashes import H
 from .signed import EVENT, SEAL, sig_structure, signed
 from .suites import ALGORITHMS
 
 
 FIELDS = """version scheme group roster device index prev prev_index epoch prev_epoch last_in_epoch restart schema salt round
-own_round counters lost answered""".split()
+own_round counters lost answered keys""".split()
 
 
 @dataclass
@@ -37,12 +38,17 @@ class Seal:
         return sum(1 << level for level in range(len(self.counters)) if not self.null(level))
 
     @property
+    def statement(self):
+        fields = list(self.fields.values())
+        return fields[:-1] if self.keys is None else fields
+
+    @property
     def protected(self):
         alg = next(number for number, name in ALGORITHMS.items() if name == self.alg)
         entries = [cbor2.dumps(1) + cbor2.dumps(alg), cbor2.dumps(16) + cbor2.dumps(SEAL)]
         if self.scheme == 1:
             entries.append(cbor2.dumps(395) + cbor2.dumps(1))
-        entries.append(cbor2.dumps(-70001) + cbor2.dumps(list(self.fields.values())))
+        entries.append(cbor2.dumps(-70001) + cbor2.dumps(self.statement))
         return bytes([0xA0 + len(entries)]) + b"".join(entries)
 
     @property
@@ -57,18 +63,17 @@ class Seal:
 def seal_decode(data):
     """Steps 1 to 4 for a seal's COSE_Sign1. Returns the object and the seal."""
     object = signed(data, SEAL)
-    fields = array(object.statement, 19)
-    version_one(fields[0])
+    fields, has_keys = versioned(object.statement, 19)
     scheme = uint(fields[1])
     out_of_range(scheme > 1)
-    read = [1, scheme, byte_string(fields[2], 8), byte_string(fields[3], 32), byte_string(fields[4], 8)]
+    read = [2 if has_keys else 1, scheme, byte_string(fields[2], 8), byte_string(fields[3], 32), byte_string(fields[4], 8)]
     read += [uint(fields[5], 32), byte_string(fields[6], 32), optional(fields[7], uint, 32), uint(fields[8])]
     read += [optional(fields[9], uint)]
     out_of_range((read[7] is None) != (read[9] is None))
     read += [boolean(fields[10]), boolean(fields[11]), byte_string(fields[12], 32), byte_string(fields[13], 16)]
     read += [uint(fields[14], 8), uint(fields[15], 8), counts(fields[16])]
     out_of_range(not read[16])
-    read += [counts(fields[17]), answered(fields[18])]
+    read += [counts(fields[17]), answered(fields[18]), keys_decode(fields[19]) if has_keys else None]
     seal = Seal(dict(zip(FIELDS, read)), object.payload, object.alg)
     levels = len(seal.counters)
     if seal.lost:
@@ -94,14 +99,14 @@ class Urgent:
     epoch: int
     seq: int
     schema: bytes
+    keys: bytes | None
     record: bytes
 
 
 def urgent_open(data, roster, schema=None):
     """Section 7. `schema` is the stream schema, if the receiver has it."""
     object = signed(data, EVENT)
-    fields = array(object.statement, 8)
-    version_one(fields[0])
+    fields, has_keys = versioned(object.statement, 8)
     out_of_range(len(object.payload) > 0xFFFF)
     event = Urgent(
         byte_string(fields[1], 8),
@@ -111,6 +116,7 @@ def urgent_open(data, roster, schema=None):
         uint(fields[5]),
         uint(fields[6]),
         byte_string(fields[7], 32),
+        keys_decode(fields[8]) if has_keys else None,
         object.payload,
     )
     if event.group != roster.group:
@@ -125,5 +131,6 @@ def urgent_open(data, roster, schema=None):
             raise Refused("SchemaUnknown")
         if not roster.contains(event.epoch):
             raise Refused("EpochOutOfRange")
+        check_keys(event.keys, schema)
         schema.check_record(event.record)
     return event

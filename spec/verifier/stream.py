@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from .confidential import check_keys, keys_decode
 from .encoding import (
     Form,
     M64,
@@ -46,6 +47,7 @@ class Part:
     own_round: int
     lost: list
     answered: list
+    keys: bytes | None
     select: object  # a mask, or a list of sequence numbers
     digests: bytes
     events: bytes
@@ -57,7 +59,9 @@ def part_decode(fields):
     out_of_range(flags > 7)
     skipped, advance, salt = uint(fields[2], 32), uint(fields[3]), byte_string(fields[4], 16)
     n, round, own_round = uint(fields[5], 32), uint(fields[6], 8), uint(fields[7], 8)
-    lost, replies, select = counts(fields[8]), answered(fields[9]), fields[10]
+    lost, replies = counts(fields[8]), answered(fields[9])
+    keys = keys_decode(fields[10]) if len(fields) > 14 else None
+    select, digests, events, signature = fields[-4:]
     if type(select) is list:
         out_of_range(not select)
         gaps, select, last = select, [], -1
@@ -66,11 +70,11 @@ def part_decode(fields):
             select.append(last)
     else:
         uint(select, 32)
-    digests, events = byte_string(fields[11]), byte_string(fields[12])
-    signature = optional(fields[13], byte_string)
+    digests, events = byte_string(digests), byte_string(events)
+    signature = optional(signature, byte_string)
     return Part(
         flags & 1, flags & 2 > 0, flags & 4 > 0, skipped, advance, salt, n, round, own_round,
-        lost, replies, select, digests, events, signature,
+        lost, replies, keys, select, digests, events, signature,
     )  # fmt: skip
 
 
@@ -94,7 +98,8 @@ def item_decode(value):
     kind = uint(value[0])
     if kind not in ITEMS:
         raise Refused("UnknownItem", str(kind))
-    array(value, ITEMS[kind])
+    if kind != 2 or len(value) != 15:
+        array(value, ITEMS[kind])
     if kind == 0:
         return "schema", byte_string(value[1])
     if kind == 1:
@@ -236,9 +241,10 @@ class Reader:
             or any(lost > count for lost, count in zip(part.lost, counters))
         ):
             raise Refused("LostOutOfRange")
-        fields = [1, part.scheme, roster.group, self.roster_digest, self.device.id, index, self.prev, self.index, epoch]
+        check_keys(part.keys, self.schema)
+        fields = [1 if part.keys is None else 2, part.scheme, roster.group, self.roster_digest, self.device.id, index, self.prev, self.index, epoch]
         fields += [self.epoch, part.last_in_epoch, part.restart, self.schema.digest, part.salt, part.round]
-        fields += [part.own_round, counters, part.lost, part.answered]
+        fields += [part.own_round, counters, part.lost, part.answered, part.keys]
         seal = Seal(dict(zip(FIELDS, fields)), None, key.alg)
 
         if len(part.digests) % 32:

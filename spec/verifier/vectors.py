@@ -27,6 +27,7 @@ from .broadcast import (
     sender_named,
     sender_request,
 )
+from .confidential_vectors import CONFIDENTIAL_OPERATIONS
 from .encoding import M64, Refused, Skipped, decode, optional, unhex
 from .hashes import be, chacha12_words, device_id, group_id, level_of, levels_of, salt_of, siphash24
 from .health import frame_health, frame_health_session, health_record, health_row
@@ -48,7 +49,7 @@ from .receipts import explain_check, receipt_verify
 from .roster import certificate_open, check_succession, roster_open
 from .rounds import Coordinator, announcement_open, manifest_open
 from .schedules import child_frame, explain_frame, participation_decode, participation_encode, schedule_open
-from .schema import TYPES, schema_decode
+from .schema import TYPES, schema_decode, show_value
 from .seal import Seal, seal_decode, urgent_open
 from .served import (
     at_most_mask,
@@ -119,14 +120,6 @@ def roster_of(case, opened={}):
     if case["roster"] not in opened:
         opened[case["roster"]] = roster_open(unhex(case["roster"]), operator_of(case))
     return opened[case["roster"]]
-
-
-def show_value(value):
-    if value is None or isinstance(value, bool):
-        return value if value is None else str(value).lower()
-    if isinstance(value, tuple):
-        return f"{value[0]}/{value[1]}" if isinstance(value[0], int) else " ".join(map(show_value, value))
-    return struct.pack(">d", value).hex() if isinstance(value, float) else str(value)
 
 
 def show_part(rebuilt):
@@ -308,6 +301,7 @@ def schema_vector(_case, given):
     if schema.version == 2:
         for shown, field in zip(fields, schema.fields):
             shown += [field.id, field.nullable, list(field.labels or ()), field.longest, field.relayed]
+            shown += [field.suite] if field.suite else []
     return {"digest": schema.digest.hex(), "record_size": schema.record_size, "fields": fields}
 
 
@@ -619,6 +613,7 @@ OPERATIONS = {
     "certificate.open": certificate_vector,
     "roster.open": roster_vector,
     "roster.succeed": succession_vector,
+    **CONFIDENTIAL_OPERATIONS,
     "schema.open": schema_vector,
     "schema.record": lambda _, given: {
         "values": [show_value(v) for v in schema_decode(unhex(given["schema"])).values(unhex(given["record"]))]

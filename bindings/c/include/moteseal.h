@@ -65,19 +65,19 @@
 #define MOTESEAL_CHAIN_RECORD 72
 
 // The maximum length of the message that a seal's signature covers, in bytes.
-#define MOTESEAL_MAX_MESSAGE 1024
+#define MOTESEAL_MAX_MESSAGE 1152
 
 // The maximum length of an open item, in bytes.
 #define MOTESEAL_MAX_OPEN 96
 
 // The maximum length of a part's head and tail together, without the events, in bytes.
-#define MOTESEAL_PART_OVERHEAD 576
+#define MOTESEAL_PART_OVERHEAD 848
 
 // The maximum length of a bundle without its schema and its events, in bytes.
-#define MOTESEAL_BUNDLE_OVERHEAD 704
+#define MOTESEAL_BUNDLE_OVERHEAD 976
 
 // The maximum length of a seal as a separate signed object, in bytes.
-#define MOTESEAL_MAX_OBJECT 1152
+#define MOTESEAL_MAX_OBJECT 1280
 
 // The maximum length of the message or the signed object of an urgent event, without the event
 // itself, in bytes.
@@ -261,7 +261,7 @@ enum moteseal_error
   MOTESEAL_ERROR_UNKNOWN_FIELD_TYPE = 79,
   // A divisor or offset out of range.
   MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
-  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID].
+  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
   MOTESEAL_ERROR_MALFORMED_FIELD = 81,
   // An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
   MOTESEAL_ERROR_SCHEMA_TOO_LONG = 82,
@@ -365,6 +365,12 @@ enum moteseal_error
   MOTESEAL_ERROR_ROSTER_OUTDATED = 153,
   // The revocation does not revoke everything that is already revoked.
   MOTESEAL_ERROR_SUPERSEDED = 154,
+  // A schema with encrypted columns whose suite this library does not know.
+  MOTESEAL_ERROR_UNKNOWN_SUITE = 155,
+  // A schema of more than 16 encrypted columns.
+  MOTESEAL_ERROR_TOO_MANY_ENCRYPTED_FIELDS = 156,
+  // A schema with encrypted columns, which this library cannot encrypt.
+  MOTESEAL_ERROR_NO_STREAM_SECRET = 157,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -453,7 +459,7 @@ typedef struct {
 
 // The unsigned seal of a closed star or tree. Declare it as `moteseal_seal seal = {0};`.
 typedef struct {
-  uint64_t opaque[116];
+  uint64_t opaque[150];
 } moteseal_seal;
 
 // The properties of a seal. Plain data.
@@ -672,7 +678,7 @@ moteseal_error moteseal_device_from_roster(const uint8_t *roster,
 // whose values another device reported, `#` an id other than the position. spec/objects.md, section
 // 5, defines the cells and their nulls.
 //
-// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID]`, for
+// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID]`, for
 //        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 //        the result is the schema of opaque records.
 // @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
@@ -691,7 +697,7 @@ moteseal_error moteseal_schema_encode(const char *const *fields,
 //        with texts sets `record_size` to 0: records then have different lengths, as without fields.
 // @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 // @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-//         bytes.
+//         bytes; `NoStreamSecret` if a column is encrypted.
 moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
                                           size_t schema_length);
@@ -1412,7 +1418,7 @@ MOTESEAL_ASSERT(sizeof(moteseal_signing_key) == (sizeof(void *) == 8 ? 256 : 256
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_signing_key) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_signing_key");
 MOTESEAL_ASSERT(sizeof(moteseal_answers) == (sizeof(void *) == 8 ? 336 : 336), "moteseal_answers");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_answers) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_answers");
-MOTESEAL_ASSERT(sizeof(moteseal_seal) == (sizeof(void *) == 8 ? 928 : 928), "moteseal_seal");
+MOTESEAL_ASSERT(sizeof(moteseal_seal) == (sizeof(void *) == 8 ? 1200 : 1200), "moteseal_seal");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_seal");
 MOTESEAL_ASSERT(sizeof(moteseal_sum_source) == (sizeof(void *) == 8 ? 72 : 72), "moteseal_sum_source");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_sum_source) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_sum_source");

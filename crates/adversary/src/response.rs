@@ -2,6 +2,7 @@
 //! a lie can change every field.
 
 use moteseal_core::cbor::{DecodeError, head};
+use moteseal_core::confidential::MAX_KEY_COMMITMENTS;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_seal::Answered;
@@ -72,6 +73,8 @@ pub struct Part {
     pub lost: Vec<u32>,
     /// The query epochs that the device answered, as runs.
     pub answered: Vec<Answered>,
+    /// The encoded nonce and commitments to the keys of encrypted columns.
+    pub keys: Option<Vec<u8>>,
     /// The selected events.
     pub select: Select,
     /// The concatenated digests of the other events.
@@ -204,6 +207,7 @@ impl From<&stream::Part<'_>> for Part {
             own_round: part.own_round,
             lost: part.lost.as_ref().map_or_else(Vec::new, |lost| lost.as_slice().to_vec()),
             answered: part.answered.runs().collect(),
+            keys: part.keys.map(|keys| keys.encode(&mut [0; MAX_KEY_COMMITMENTS]).to_vec()),
             select: match &part.select {
                 stream::Select::Levels(mask) => Select::Levels(*mask),
                 stream::Select::Events(gaps) => {
@@ -302,7 +306,7 @@ impl Item {
 impl Part {
     /// Appends the item's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        array(out, 14);
+        array(out, 14 + usize::from(self.keys.is_some()));
         uint(out, 2u8);
         let tree = self.scheme == Scheme::Tree;
         uint(out, u8::from(tree) | u8::from(self.last_in_epoch) << 1 | u8::from(self.restart) << 2);
@@ -321,6 +325,7 @@ impl Part {
             uint(out, run.first);
             uint(out, run.count);
         }
+        self.keys.iter().for_each(|keys| bytes(out, keys));
         match &self.select {
             Select::Levels(mask) => uint(out, *mask),
             Select::Events(sequence) => {

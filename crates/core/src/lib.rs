@@ -54,6 +54,8 @@ extern crate std;
 pub mod error;
 
 pub mod cbor;
+pub mod chacha;
+pub mod confidential;
 pub mod cose;
 pub mod digest;
 pub mod health;

@@ -7,8 +7,23 @@
 //! the scale can represent it.
 //!
 //! [`Schema::encode`] writes version 1 of the format for fields that it can express, and version 2
-//! for all others. Only version 2 has nullable fields, ids other than the position, and the types
-//! from `bool` on. A cell of these types may have an invalid value: [`Schema::check_record`].
+//! for all others. Only version 2 has nullable fields, ids other than the position, encrypted
+//! columns, and the types from `bool` on. A cell of these types may have an invalid value:
+//! [`Schema::check_record`].
+//!
+//! # Encrypted columns
+//!
+//! A sealed record has ciphertext in the cells of encrypted columns
+//! ([`confidential`](crate::confidential)). The fields of a schema are for sealed records, so
+//! [`Field::read`] and its relatives return [`ValueError::Encrypted`] for an encrypted column. There
+//! are two ways to read its values, and neither can be taken by accident:
+//!
+//! - A reader decrypts the record. The result is a [`Decrypted`](crate::confidential::Decrypted)
+//!   record, which reads exactly the columns that were decrypted.
+//! - A device reads a record that it has not encrypted yet through [`Field::in_plaintext`].
+//!
+//! [`Schema::check_record`] checks sealed records, and [`Schema::check_plain_record`] checks records
+//! before encryption and after the decryption of all columns.
 //!
 //! ```
 //! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, ValueError};
@@ -32,6 +47,7 @@
 use core::fmt;
 
 use crate::cbor::{self, BufferTooSmall, DecodeError, Reader, Writer};
+use crate::confidential::{ColumnId, MAX_ENCRYPTED};
 use crate::digest::Digest;
 
 mod check;
@@ -100,9 +116,13 @@ named_errors! {
         /// The longest length of a text is not 1 to 254, or another type has such a length.
         InvalidTextLength => "a text must state the length of the longest value, 1 to 254 bytes, \
             such as text32",
-        /// The text is not `name:unit:type`, with or without `/divisor`, `+offset`, `?`, `~` and
+        /// The suite of an encrypted column does not exist.
+        UnknownSuite => "the suite of an encrypted column is unknown; update the software",
+        /// There are more than [`MAX_ENCRYPTED`](crate::confidential::MAX_ENCRYPTED) encrypted columns.
+        TooManyEncryptedFields => "a schema has at most 16 encrypted columns",
+        /// The text is not `name:unit:type`, with or without `/divisor`, `+offset`, `?`, `~`, `!` and
         /// `#id`.
-        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID], \
+        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID], \
             such as temperature:Cel:i16/100",
         /// The output buffer is too small.
         BufferTooSmall => "the schema does not fit the buffer",
@@ -125,12 +145,20 @@ pub struct Schema<'a> {
     texts: u8,
     /// The length of all cells that are not texts, in bytes.
     fixed: u16,
+    /// The number of encrypted fields.
+    encrypted: u8,
 }
 
 impl Schema<'static> {
     /// The schema without fields. Its records are opaque and of any length.
-    pub const OPAQUE: Self =
-        Schema { bytes: &[0x82, 0x01, 0x80], version: Version::One, fields: 0, texts: 0, fixed: 0 };
+    pub const OPAQUE: Self = Schema {
+        bytes: &[0x82, 0x01, 0x80],
+        version: Version::One,
+        fields: 0,
+        texts: 0,
+        fixed: 0,
+        encrypted: 0,
+    };
 }
 
 impl<'a> Schema<'a> {
@@ -157,7 +185,7 @@ impl<'a> Schema<'a> {
             .ok()
             .filter(|_| fields <= MAX_FIELDS)
             .ok_or(SchemaError::TooManyFields)?;
-        let mut schema = Self { bytes, version, fields: count, texts: 0, fixed: 0 };
+        let mut schema = Self { bytes, version, fields: count, texts: 0, fixed: 0, encrypted: 0 };
         let mut reader = schema.reader();
         let (mut names, mut ids) = ([""; MAX_FIELDS], [0; MAX_FIELDS]);
         for at in 0..fields {
@@ -170,6 +198,10 @@ impl<'a> Schema<'a> {
             }
             (names[at], ids[at]) = (field.name, field.id);
             schema.place(&field);
+            schema.encrypted += u8::from(field.suite.is_some());
+            if usize::from(schema.encrypted) > MAX_ENCRYPTED {
+                return Err(SchemaError::TooManyEncryptedFields);
+            }
         }
         Ok(schema)
     }
@@ -283,6 +315,24 @@ impl<'a> Schema<'a> {
             let field = placed.place(&field);
             let start = if field.kind == FieldType::Text { fixed } else { field.start };
             Field { start, position, ..field }
+        })
+    }
+
+    /// Returns the number of encrypted columns, at most [`MAX_ENCRYPTED`].
+    #[must_use]
+    pub const fn encrypted_count(&self) -> usize {
+        self.encrypted as usize
+    }
+
+    /// Returns the encrypted columns in the order of the schema, with their ids in keys and grants.
+    pub fn encrypted_columns(&self) -> impl Iterator<Item = (Field<'a>, ColumnId)> + use<'a> {
+        let (version, mut reader) = (self.version, self.reader());
+        self.fields().filter_map(move |field| {
+            let before = reader.rest();
+            let read = Shape::read(&mut reader, version, field.position.into());
+            let length = before.len() - reader.rest().len();
+            (read.is_ok() && field.suite.is_some())
+                .then(|| (field, ColumnId::of(&before[..length])))
         })
     }
 

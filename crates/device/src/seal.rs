@@ -73,6 +73,8 @@ pub struct Profile {
     pub framing: Framing,
     /// The check of the records; `None` if the schema allows every record of the right length.
     pub check: Option<Box<RecordCheck>>,
+    /// The number of encrypted columns.
+    pub encrypted: usize,
     /// The maximum number of events of a seal. A seal with this many events is closed, and the
     /// epoch continues under the next index.
     pub max_events: u32,
@@ -98,7 +100,8 @@ impl Profile {
             schema: schema.as_bytes().to_vec(),
             schema_digest: schema.digest(),
             framing: schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed),
-            check: RecordCheck::of(schema).map(Box::new),
+            check: RecordCheck::of_plain(schema).map(Box::new),
+            encrypted: schema.encrypted_count(),
             max_events: DEFAULT_MAX_EVENTS,
             max_bytes: DEFAULT_MAX_BYTES,
         })
@@ -123,6 +126,10 @@ impl Profile {
 
     /// Checks that the cells of a record are values of the schema's columns.
     pub(crate) fn check_values(&self, record: &[u8]) -> Result<(), SealRefused> {
+        // This device has no stream secret, so it must not seal the values in plaintext.
+        if self.encrypted > 0 {
+            return Err(SealRefused::NoStreamSecret);
+        }
         let Some(check) = &self.check else { return Ok(()) };
         check.check(record).map_err(|error| match error {
             RecordError::RecordLength => SealRefused::WrongLength { length: record.len() },
@@ -226,6 +233,9 @@ named_errors! {
             /// The epoch that was opened last.
             after: EpochNumber,
         } => "epoch {epoch} is before epoch {after}, which the device has already opened",
+        /// The schema has encrypted columns, and the device has no secret to encrypt them with.
+        NoStreamSecret => "the schema has encrypted columns, which this device cannot encrypt; use a \
+            schema without them",
         /// The reading's epoch is closed, so no further seal may cover it.
         EpochClosed {
             /// The reading's epoch.

@@ -312,6 +312,7 @@ mod tests {
             own_round: Round(0),
             lost: None,
             answered: Answers::NONE,
+            keys: None,
             select: Select::Levels(0),
             digests: &[],
             events: &[],

@@ -27,6 +27,7 @@
 
 #![deny(unsafe_code)]
 
+mod encryption;
 pub mod merkle;
 mod recall;
 #[cfg(target_arch = "x86_64")]

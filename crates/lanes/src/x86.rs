@@ -11,6 +11,7 @@
 
 mod chacha16;
 mod chacha8;
+mod chacha_blocks;
 mod sha16;
 mod sha2x;
 mod sip4;
@@ -273,6 +274,21 @@ impl Features {
             &words,
             present.iter().take(lanes.len()).map(|present| present.count_ones()).sum(),
         );
+        true
+    }
+
+    /// Writes sixteen ChaCha20 blocks under one key, from block `first` on. Returns `false` if this
+    /// processor supports only the scalar loop for this.
+    pub(crate) fn key_stream(self, key: &[u8; 32], first: u64, out: &mut [u8; 1024]) -> bool {
+        if self.avx512 {
+            // SAFETY: the processor has the features that the function needs.
+            unsafe { chacha_blocks::blocks_avx512(key, first, out) };
+        } else if self.avx2 {
+            // SAFETY: the processor has the features that the function needs.
+            unsafe { chacha_blocks::blocks_avx2(key, first, out) };
+        } else {
+            return false;
+        }
         true
     }
 

@@ -83,6 +83,9 @@ named_errors! {
         /// The list of lost events exceeds the counters at some level, is all zeros, has the wrong
         /// number of levels, or is in the part of a tree.
         LostOutOfRange => "the numbers of lost events contradict the numbers of counted events",
+        /// The part does not state as many keys as the schema has encrypted columns.
+        KeyCommitmentCount => "the number of keys that the part states is not that of the schema's \
+            encrypted columns",
         /// A level or event is selected that does not exist or was not kept.
         SelectOutOfRange => "the part selects a level or event that does not exist or was not kept",
         /// The number of digests differs from the number that the root needs.
@@ -126,13 +129,16 @@ pub struct Shape<'s> {
     pub framing: Framing,
     /// The check of each record; `None` if every record of the right length is valid.
     pub check: Option<&'s RecordCheck>,
+    /// The number of encrypted columns.
+    pub encrypted: usize,
 }
 
 impl Shape<'static> {
-    /// Creates the shape of a schema under which every record of the right length is valid.
+    /// Creates the shape of a schema without encrypted columns, under which every record of the right
+    /// length is valid.
     #[must_use]
     pub const fn new(digest: Digest, framing: Framing) -> Self {
-        Self { digest, framing, check: None }
+        Self { digest, framing, check: None, encrypted: 0 }
     }
 }
 
@@ -370,6 +376,9 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
                 return Err(PartError::LostOutOfRange);
             }
         }
+        if part.keys.map_or(0, |keys| keys.commitments().len()) != shape.encrypted {
+            return Err(PartError::KeyCommitmentCount);
+        }
         let mut statement =
             Statement::new(part.scheme, self.directory.group(), place.roster, place.device, levels);
         statement.index = index;
@@ -384,6 +393,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         statement.counters = counters;
         statement.lost = part.lost;
         statement.answered = part.answered;
+        statement.keys = part.keys;
 
         self.fits(&statement, part, shape, algorithm.signature_length())?;
         let (select, digests, events) = (part.select.clone(), part.digests, part.events);

@@ -31,7 +31,7 @@
 //! use moteseal_seal::level::SaltKey;
 //! use moteseal_seal::stream::{Item, Open, PART_OVERHEAD, Selection};
 //! use moteseal_seal::stream::{encode_part_head, encode_part_tail};
-//! use moteseal_seal::{Seal, Star, Statement, star};
+//! use moteseal_seal::{MAX_MESSAGE, Seal, Star, Statement, star};
 //!
 //! struct OneDevice(DeviceId, PublicKey);
 //!
@@ -87,7 +87,7 @@
 //!     (Digest([5; 32]), EpochNumber(0), true);
 //! (statement.schema, statement.salt, statement.counters) = (Digest([3; 32]), salt, counters);
 //! let seal = Seal::new(statement, star::root(&counters, &blocks), Algorithm::Ed25519);
-//! let signature = key.signature(seal.message(&mut [0; 1024]))?;
+//! let signature = key.signature(seal.message(&mut [0; MAX_MESSAGE]))?;
 //!
 //! // The store: serve the events of level 0, with the digests of all other levels.
 //! let mut digests = [Digest::NULL; 32];
@@ -125,6 +125,7 @@ extern crate std;
 
 mod answers;
 pub mod device_session;
+pub mod encryption;
 pub mod engine;
 pub mod follow;
 pub mod history;

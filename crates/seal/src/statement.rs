@@ -3,14 +3,15 @@
 use crate::answers::Answers;
 use crate::level::{Counters, Salt};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::confidential::{KeyCommitments, MAX_KEY_COMMITMENTS};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{
     DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, Round, Scheme, SealIndex,
 };
 
 /// Maximum length of the encoding in bytes. It has room for 2 arrays of 32 counts of 5 bytes each,
-/// 8 runs of answers of 32 bytes each, and the other fields.
-pub(super) const MAX_LENGTH: usize = 800;
+/// 8 runs of answers of 32 bytes each, the commitments to 16 keys, and the other fields.
+pub(super) const MAX_LENGTH: usize = 1040;
 
 /// The number of lost events of each level. The device counted these events but discarded them,
 /// because they or other events of their level did not fit. `None` if no events were lost.
@@ -54,6 +55,9 @@ pub struct Statement {
     pub lost: Lost,
     /// The query epochs that the device answered.
     pub answered: Answers,
+    /// The nonce and the commitments to the keys of the encrypted columns; `None` if the schema has no
+    /// encrypted columns.
+    pub keys: Option<KeyCommitments>,
 }
 
 impl Statement {
@@ -85,6 +89,7 @@ impl Statement {
             counters: Counters::new(levels),
             lost: None,
             answered: Answers::NONE,
+            keys: None,
         }
     }
 
@@ -118,12 +123,13 @@ impl Statement {
             .fold(0, |mask, level| mask | 1 << level)
     }
 
-    /// Writes the statement.
+    /// Writes the statement: version 2 if it states keys, and otherwise version 1.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
-        out.array(19)?.uint(1u8)?.uint(self.scheme.number())?;
+        let (fields, version) = if self.keys.is_some() { (20, 2u8) } else { (19, 1) };
+        out.array(fields)?.uint(version)?.uint(self.scheme.number())?;
         out.bytes(&self.group.0)?.bytes(&self.roster.0)?.bytes(&self.device.0)?;
         out.uint(self.index.0)?.bytes(&self.prev.0)?;
         out.optional(self.last, |out, (index, _)| out.uint(index.0))?;
@@ -134,7 +140,8 @@ impl Statement {
         out.uint(self.round.0)?.uint(self.own_round.0)?;
         encode_counts(out, Some(&self.counters))?;
         encode_counts(out, self.lost.as_ref())?;
-        self.answered.encode(out)
+        self.answered.encode(out)?;
+        encode_keys(out, self.keys.as_ref())
     }
 
     /// Reads a statement.
@@ -144,8 +151,7 @@ impl Statement {
     /// does not allow.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
-        reader.array(19)?;
-        reader.version()?;
+        let has_keys = read_version(&mut reader, 19)?;
         let scheme = match reader.u64()? {
             0 => Scheme::Star,
             1 => Scheme::Tree,
@@ -173,6 +179,7 @@ impl Statement {
         let counters = decode_counts(&mut reader)?.ok_or(DecodeError::FieldOutOfRange)?;
         let lost = decode_counts(&mut reader)?;
         let answered = Answers::decode(&mut reader)?;
+        let keys = if has_keys { Some(decode_keys(&mut reader)?) } else { None };
         let levels = counters.levels();
         let lost_fits = lost.is_none_or(|lost| {
             lost.levels() == levels
@@ -209,8 +216,38 @@ impl Statement {
             counters,
             lost,
             answered,
+            keys,
         })
     }
+}
+
+/// Reads the head of a statement, an array, and its version. Version 1 has `fields` elements. Version
+/// 2 has one more, the keys. Returns whether there are keys.
+pub(crate) fn read_version(reader: &mut Reader<'_>, fields: u64) -> Result<bool, DecodeError> {
+    let length = reader.array_any()?;
+    if length == fields {
+        return reader.version().map(|()| false);
+    }
+    if length == fields + 1 && reader.u64()? == 2 {
+        return Ok(true);
+    }
+    Err(DecodeError::UnexpectedType)
+}
+
+/// Writes the nonce and the commitments as one byte string, or nothing for `None`.
+pub(crate) fn encode_keys(
+    out: &mut Writer<'_>,
+    keys: Option<&KeyCommitments>,
+) -> Result<(), BufferTooSmall> {
+    if let Some(keys) = keys {
+        out.bytes(keys.encode(&mut [0; MAX_KEY_COMMITMENTS]))?;
+    }
+    Ok(())
+}
+
+/// Reads the nonce and the commitments.
+pub(crate) fn decode_keys(reader: &mut Reader<'_>) -> Result<KeyCommitments, DecodeError> {
+    KeyCommitments::decode(reader.bytes()?).ok_or(DecodeError::FieldOutOfRange)
 }
 
 /// Writes counts, one per level, or the empty array for `None`.

@@ -9,6 +9,7 @@ use crate::level::Salt;
 use crate::seal::Seal;
 use crate::statement::Lost;
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head, item_length};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
@@ -24,6 +25,9 @@ pub const MAX_RUN_ITEMS: usize = 2 * MAX_ITEM;
 /// Limit on the events of a run: once the parts of a run together claim more events than this, no
 /// further part may follow.
 pub const MAX_RUN_EVENTS: u64 = 1 << 24;
+
+/// The number of fields of a part without encrypted columns.
+const PART_FIELDS: u64 = 14;
 
 const FLAG_TREE: u8 = 1;
 const FLAG_LAST: u8 = 2;
@@ -103,6 +107,9 @@ pub struct Part<'a> {
     pub lost: Lost,
     /// The query epochs that the device answered.
     pub answered: Answers,
+    /// The nonce and the commitments to the keys of the encrypted columns; `None` if the schema has no
+    /// encrypted columns.
+    pub keys: Option<KeyCommitments>,
     /// The selection of the events that are in the part.
     pub select: Select<'a>,
     /// The digests that replace the events that are not in the part: 32 bytes each, concatenated.
@@ -209,7 +216,9 @@ impl<'a> Item<'a> {
         let expected = match kind {
             0 | 7 => 2,
             1 => 7,
-            2 => 14,
+            // A part of a seal with encrypted columns has one more field.
+            2 if fields == PART_FIELDS + 1 => fields,
+            2 => PART_FIELDS,
             3 => 1,
             4..=6 => 3,
             _ => return Err(DecodeError::UnknownItem),
@@ -220,7 +229,7 @@ impl<'a> Item<'a> {
         let item = match kind {
             0 => Self::Schema(reader.bytes()?),
             1 => Self::Open(Open::decode(&mut reader)?),
-            2 => Self::Part(Part::decode(&mut reader)?),
+            2 => Self::Part(Part::decode(&mut reader, fields > PART_FIELDS)?),
             3 => Self::End,
             4 => Self::Problem { name: reader.text()?, detail: reader.text()? },
             5 => {
@@ -262,7 +271,7 @@ impl Open {
 }
 
 impl<'a> Part<'a> {
-    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+    fn decode(reader: &mut Reader<'a>, has_keys: bool) -> Result<Self, DecodeError> {
         let flags: u8 = reader.uint()?;
         if flags & !(FLAG_TREE | FLAG_LAST | FLAG_RESTART) != 0 {
             return Err(DecodeError::FieldOutOfRange);
@@ -275,6 +284,7 @@ impl<'a> Part<'a> {
         let own_round = Round(reader.uint()?);
         let lost = crate::statement::decode_counts(reader)?;
         let answered = Answers::decode(reader)?;
+        let keys = if has_keys { Some(crate::statement::decode_keys(reader)?) } else { None };
         let select = Select::decode(reader)?;
         let digests = reader.bytes()?;
         let events = reader.bytes()?;
@@ -291,6 +301,7 @@ impl<'a> Part<'a> {
             own_round,
             lost,
             answered,
+            keys,
             select,
             digests,
             events,
@@ -322,6 +333,7 @@ impl Part<'_> {
             rounds: (self.round, self.own_round),
             lost: self.lost.as_ref(),
             answered: &self.answered,
+            keys: self.keys.as_ref(),
         };
         fields.encode(out, Selection::Levels(mask), digests, events_length)
     }
@@ -355,7 +367,7 @@ pub enum Selection<'a> {
 }
 
 /// Maximum number of bytes of a part in addition to its selection, digests and events.
-pub const PART_OVERHEAD: usize = 512 + moteseal_core::signature::MAX_SIGNATURE;
+pub const PART_OVERHEAD: usize = 784 + moteseal_core::signature::MAX_SIGNATURE;
 
 /// Writes a part of `seal` up to and including the head of its events. The caller then writes the
 /// records, `events_length` bytes, and calls [`encode_part_tail`]. A mote therefore never needs all
@@ -384,6 +396,7 @@ pub fn encode_part_head<S>(
         rounds: (statement.round, statement.own_round),
         lost: statement.lost.as_ref(),
         answered: &statement.answered,
+        keys: statement.keys.as_ref(),
     };
     fields.encode(out, selection, digests, events_length)
 }
@@ -404,6 +417,7 @@ struct Fields<'a> {
     rounds: (Round, Round),
     lost: Option<&'a crate::level::Counters>,
     answered: &'a Answers,
+    keys: Option<&'a KeyCommitments>,
 }
 
 impl Fields<'_> {
@@ -414,7 +428,7 @@ impl Fields<'_> {
         digests: &[u8],
         events_length: usize,
     ) -> Result<(), BufferTooSmall> {
-        out.array(14)?
+        out.array(PART_FIELDS + u64::from(self.keys.is_some()))?
             .uint(2u8)?
             .uint(self.flags)?
             .uint(self.skipped)?
@@ -423,6 +437,7 @@ impl Fields<'_> {
         out.uint(self.n)?.uint(self.rounds.0.0)?.uint(self.rounds.1.0)?;
         crate::statement::encode_counts(out, self.lost)?;
         self.answered.encode(out)?;
+        crate::statement::encode_keys(out, self.keys)?;
         match selection {
             Selection::Levels(mask) => {
                 out.uint(mask)?;
@@ -523,6 +538,7 @@ mod tests {
     use crate::answers::{Answered, MAX_ANSWERED};
     use crate::seal::MAX_MESSAGE;
     use crate::statement::{self, Statement};
+    use moteseal_core::confidential::MAX_KEY_COMMITMENTS;
     use moteseal_core::record::{GroupId, MAX_LEVELS};
     use moteseal_core::signature::{Algorithm, MAX_SIGNATURE};
 
@@ -550,6 +566,9 @@ mod tests {
                 count: u32::MAX
             }));
         }
+        let longest = [1; MAX_KEY_COMMITMENTS];
+        statement.keys = KeyCommitments::decode(&longest);
+        assert!(statement.keys.is_some());
         let mut buffer = [0; statement::MAX_LENGTH];
         assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());
         let seal = Seal::new(statement, Digest([7; 32]), Algorithm::Esp256);

@@ -3,7 +3,9 @@
 //! urgent form is never part of a sample.
 
 use crate::seal::{SealError, verify_by_roster};
+use crate::statement::{decode_keys, encode_keys, read_version};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
@@ -12,7 +14,7 @@ use moteseal_core::roster::Directory;
 use moteseal_core::signature::Algorithm;
 
 /// Maximum length of the protected header of an urgent event in bytes.
-const MAX_HEADER: usize = 256;
+const MAX_HEADER: usize = 512;
 
 /// An event that cannot wait for the end of its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct UrgentEvent<'a> {
     pub seq: Sequence,
     /// The digest of the stream schema.
     pub schema: Digest,
+    /// The nonce and the commitments of the seal; `None` if the schema has no encrypted columns.
+    pub keys: Option<KeyCommitments>,
     /// The record.
     pub record: &'a [u8],
 }
@@ -43,19 +47,21 @@ impl<'a> UrgentEvent<'a> {
     ) -> Result<&'b [u8], BufferTooSmall> {
         let mut text = [0; MAX_HEADER];
         let mut out = Writer::new(&mut text);
-        out.array(8)?
-            .uint(1u8)?
+        let (fields, version) = if self.keys.is_some() { (9, 2u8) } else { (8, 1) };
+        out.array(fields)?
+            .uint(version)?
             .bytes(&self.group.0)?
             .bytes(&self.roster.0)?
             .bytes(&self.device.0)?;
         out.uint(self.index.0)?.uint(self.epoch.0)?.uint(self.seq.0)?.bytes(&self.schema.0)?;
+        encode_keys(&mut out, self.keys.as_ref())?;
         let statement = Some(&*out.finish());
         let mut out = Writer::new(buffer);
         Protected { statement, ..Protected::new(algorithm, Typ::Event) }.encode(&mut out)?;
         Ok(out.finish())
     }
 
-    /// Writes the bytes to sign to `buffer`, which must be at least 320 bytes longer than the
+    /// Writes the bytes to sign to `buffer`, which must be at least 576 bytes longer than the
     /// record.
     ///
     /// # Errors
@@ -147,8 +153,7 @@ impl<'a> UrgentEvent<'a> {
     fn decode(object: &Sign1<'a>) -> Result<Self, DecodeError> {
         let mut reader =
             Reader::new(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
-        reader.array(8)?;
-        reader.version()?;
+        let has_keys = read_version(&mut reader, 8)?;
         if object.payload.len() > MAX_PAYLOAD {
             return Err(DecodeError::FieldOutOfRange);
         }
@@ -160,6 +165,7 @@ impl<'a> UrgentEvent<'a> {
             epoch: EpochNumber(reader.u64()?),
             seq: Sequence(reader.u64()?),
             schema: Digest(reader.fixed()?),
+            keys: if has_keys { Some(decode_keys(&mut reader)?) } else { None },
             record: object.payload,
         })
     }

@@ -17,6 +17,7 @@ mod audit;
 pub mod batch;
 mod broadcast;
 pub mod changed;
+mod confidential;
 mod health;
 mod link;
 pub mod make;

@@ -6,6 +6,8 @@
 //! - `audits`: `audit`
 //! - `broadcasts`: `broadcast`
 //! - `coordinator`: `word`
+//! - `confidential`: `confidential`, `cose/encrypted`, `schema/encrypted`, `stream/encrypted`,
+//!   `urgent/encrypted`
 //! - `cose`: `cose`
 //! - `encodings`: `cbor`, `choice/formulas`, `level/levels`, `permutation/choose`, `star/seals`,
 //!   `tree/shapes`
@@ -31,6 +33,7 @@
 
 mod audits;
 mod broadcasts;
+mod confidential;
 mod coordinator;
 mod cose;
 mod encodings;
@@ -70,6 +73,7 @@ pub fn files() -> BTreeMap<String, Value> {
     cose::make(&mut files);
     identity::make(&mut files);
     schema_2::make(&mut files);
+    confidential::make(&mut files);
     readings::make(&mut files);
     parts::make(&mut files);
     periods::make(&mut files);

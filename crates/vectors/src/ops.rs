@@ -28,8 +28,8 @@ use moteseal_verify::{
 use serde_json::{Value, json};
 
 use crate::{
-    audit, broadcast, health, link, policy, query, reading, receipt, receivers, roster, sampling,
-    schema, signed_time, sum, updates,
+    audit, broadcast, confidential, health, link, policy, query, reading, receipt, receivers,
+    roster, sampling, schema, signed_time, sum, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
@@ -63,6 +63,9 @@ named!(
     moteseal_broadcast::firmware::ImageTagError,
     moteseal_broadcast::SingleError,
     cbor::DecodeError,
+    moteseal_core::confidential::CipherError,
+    moteseal_core::confidential::KeyAccessError,
+    moteseal_core::confidential::KeyEncodingError,
     moteseal_core::identity::CertificateError,
     moteseal_core::link::FrameError,
     moteseal_core::schema::SchemaError,
@@ -178,6 +181,10 @@ impl Shared {
             "roster.open" => roster::open(self.operator(), input),
             "roster.succeed" => roster::succeed(self.operator(), input),
             "schema.open" => schema::open(input),
+            "confidential.keys" => confidential::keys(input),
+            "confidential.cover" => confidential::cover(input),
+            "confidential.open" => confidential::open(input),
+            "confidential.decrypt" => confidential::decrypt(input),
             "schema.record" => schema::record(input),
             "level.level" => Ok(level_level(input)),
             "level.counters" => Ok(level_counters(input)),

@@ -26,6 +26,7 @@ pub fn open(input: &Value) -> Verdict {
                 json!(field.longest),
                 json!(field.relayed),
             ]);
+            out.extend(field.suite.map(|suite| json!(suite.number())));
         }
         Value::Array(out)
     });
@@ -43,19 +44,24 @@ pub fn record(input: &Value) -> Verdict {
     if bytes[1] != 1 {
         schema.check_record(&record).map_err(name)?;
     }
-    let quotient = |value: Decimal| format!("{}/{}", value.numerator, value.divisor);
     let mut values = Vec::new();
     for field in schema.fields() {
-        values.push(match field.read(&record).map_err(name)? {
-            FieldValue::Null => Value::Null,
-            FieldValue::Integer(value) => quotient(value).into(),
-            FieldValue::Float(value) => hex_of(value.to_be_bytes()).into(),
-            FieldValue::Point { latitude, longitude } => {
-                format!("{} {}", quotient(latitude), quotient(longitude)).into()
-            }
-            FieldValue::Timestamp(ms) => ms.to_string().into(),
-            value => value.to_string().into(),
-        });
+        values.push(value_of(field.read(&record).map_err(name)?));
     }
     Ok(json!({ "values": values }))
+}
+
+/// Returns a value in the form of the vectors.
+pub fn value_of(value: FieldValue<'_>) -> Value {
+    let quotient = |value: Decimal| format!("{}/{}", value.numerator, value.divisor);
+    match value {
+        FieldValue::Null => Value::Null,
+        FieldValue::Integer(value) => quotient(value).into(),
+        FieldValue::Float(value) => hex_of(value.to_be_bytes()).into(),
+        FieldValue::Point { latitude, longitude } => {
+            format!("{} {}", quotient(latitude), quotient(longitude)).into()
+        }
+        FieldValue::Timestamp(ms) => ms.to_string().into(),
+        value => value.to_string().into(),
+    }
 }

@@ -22,6 +22,8 @@ pub struct SchemaEntry {
     pub framing: Framing,
     /// The check of the schema's records; `None` if every record of the right length is valid.
     pub check: Option<Box<RecordCheck>>,
+    /// The number of encrypted columns.
+    pub encrypted: usize,
 }
 
 impl SchemaEntry {
@@ -33,11 +35,17 @@ impl SchemaEntry {
         let schema = Schema::decode(bytes)?;
         let framing = schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed);
         let check = RecordCheck::of(&schema).map(Box::new);
-        Ok(Self { digest: schema.digest(), framing, check, bytes: bytes.to_vec() })
+        let encrypted = schema.encrypted_count();
+        Ok(Self { digest: schema.digest(), framing, check, encrypted, bytes: bytes.to_vec() })
     }
 
     pub(crate) fn shape(&self) -> Shape<'_> {
-        Shape { digest: self.digest, framing: self.framing, check: self.check.as_deref() }
+        Shape {
+            digest: self.digest,
+            framing: self.framing,
+            check: self.check.as_deref(),
+            encrypted: self.encrypted,
+        }
     }
 }
 

@@ -246,6 +246,7 @@ fn difference(rebuilt: &Statement, explained: &Statement) -> Option<&'static str
         (a.counters == b.counters, "counters"),
         (a.lost == b.lost, "lost"),
         (a.answered == b.answered, "answered"),
+        (a.keys == b.keys, "keys"),
     ]
     .into_iter()
     .find_map(|(same, name)| (!same).then_some(name))

@@ -49,7 +49,7 @@
 //! statement.schema = Schema::OPAQUE.digest();
 //! (statement.salt, statement.counters) = (salt, counters);
 //! let seal = Seal::new(statement, star::root(&counters, &blocks), Algorithm::Ed25519);
-//! let signature = key.signature(seal.message(&mut [0; 1024]))?;
+//! let signature = key.signature(seal.message(&mut [0; moteseal_seal::MAX_MESSAGE]))?;
 //!
 //! // Its bundle: schema, device, and one part with all events, each after its length.
 //! let mut stream = Vec::new();

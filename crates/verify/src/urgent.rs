@@ -55,6 +55,9 @@ impl Urgent {
         if event.epoch < first || last.is_some_and(|last| event.epoch > last) {
             return Err(UrgentRefused::EpochOutOfRange);
         }
+        if event.keys.map_or(0, |keys| keys.commitments().len()) != schema.encrypted {
+            return Err(UrgentRefused::KeyCommitmentCount);
+        }
         let is_record = match schema.framing {
             Framing::Fixed(size) => event.record.len() == usize::from(size.get()),
             Framing::Prefixed => true,
@@ -142,6 +145,11 @@ pub enum UrgentRefused {
     /// The event's epoch is outside the roster's epochs.
     #[error("the event's epoch is outside the roster's epochs")]
     EpochOutOfRange,
+    /// The event does not state as many keys as its schema has encrypted columns.
+    #[error(
+        "the number of keys that the event states is not that of the schema's encrypted columns"
+    )]
+    KeyCommitmentCount,
     /// The record is not one record of the schema.
     #[error("the record of the event does not have the length that its schema determines")]
     RecordLength,
@@ -168,6 +176,7 @@ impl UrgentRefused {
             Self::SchemaUnknown => "SchemaUnknown",
             Self::Schema(error) => error.name(),
             Self::EpochOutOfRange => "EpochOutOfRange",
+            Self::KeyCommitmentCount => "KeyCommitmentCount",
             Self::RecordLength => "RecordLength",
             Self::RecordValue => "RecordValue",
             Self::UnknownItem => "UnknownItem",

@@ -134,6 +134,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             .record_size()
             .map_or(Some(Framing::Prefixed), Framing::fixed)
             .ok_or(Fault::Schema)?;
+        // A mote has no stream secret yet, so it must not seal these columns.
+        if schema.encrypted_count() > 0 {
+            return Err(Fault::Schema);
+        }
         // The sources of readings do not make records with texts.
         if schema.record_size().is_none() && !schema.is_opaque() {
             return Err(Fault::Schema);

@@ -141,7 +141,7 @@ pub enum moteseal_error {
     UnknownFieldType = 79,
     /// A divisor or offset out of range.
     ScaleOutOfRange = 80,
-    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][#ID].
+    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
     MalformedField = 81,
     /// An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
     SchemaTooLong = 82,
@@ -251,6 +251,12 @@ pub enum moteseal_error {
     RosterOutdated = 153,
     /// The revocation does not revoke everything that is already revoked.
     Superseded = 154,
+    /// A schema with encrypted columns whose suite this library does not know.
+    UnknownSuite = 155,
+    /// A schema of more than 16 encrypted columns.
+    TooManyEncryptedFields = 156,
+    /// A schema with encrypted columns, which this library cannot encrypt.
+    NoStreamSecret = 157,
 }
 
 use moteseal_error as Error;
@@ -366,6 +372,9 @@ impl Error {
         (Self::KeyEnded, c"KeyEnded"),
         (Self::RosterOutdated, c"RosterOutdated"),
         (Self::Superseded, c"Superseded"),
+        (Self::UnknownSuite, c"UnknownSuite"),
+        (Self::TooManyEncryptedFields, c"TooManyEncryptedFields"),
+        (Self::NoStreamSecret, c"NoStreamSecret"),
     ];
 
     /// Returns the code of the error with this name.

@@ -19,7 +19,7 @@ layout! {
     moteseal_chain: 128 or 128, align 8 or 8;
     moteseal_signing_key: 256 or 256, align 8 or 8;
     moteseal_answers: 336 or 336, align 8 or 8;
-    moteseal_seal: 928 or 928, align 8 or 8;
+    moteseal_seal: 1200 or 1200, align 8 or 8;
     moteseal_sum_source: 72 or 72, align 8 or 8;
     moteseal_sum_key: 88 or 88, align 8 or 8;
     moteseal_guard: 336 or 336, align 8 or 8;

@@ -21,15 +21,15 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 
 /// The maximum length of the message that a seal's signature covers, in bytes.
-pub const MOTESEAL_MAX_MESSAGE: usize = 1024;
+pub const MOTESEAL_MAX_MESSAGE: usize = 1152;
 /// The maximum length of an open item, in bytes.
 pub const MOTESEAL_MAX_OPEN: usize = 96;
 /// The maximum length of a part's head and tail together, without the events, in bytes.
-pub const MOTESEAL_PART_OVERHEAD: usize = 576;
+pub const MOTESEAL_PART_OVERHEAD: usize = 848;
 /// The maximum length of a bundle without its schema and its events, in bytes.
-pub const MOTESEAL_BUNDLE_OVERHEAD: usize = 704;
+pub const MOTESEAL_BUNDLE_OVERHEAD: usize = 976;
 /// The maximum length of a seal as a separate signed object, in bytes.
-pub const MOTESEAL_MAX_OBJECT: usize = 1152;
+pub const MOTESEAL_MAX_OBJECT: usize = 1280;
 
 const _: () =
     assert!(MOTESEAL_MAX_MESSAGE == MAX_MESSAGE && MOTESEAL_PART_OVERHEAD == PART_OVERHEAD);
@@ -54,7 +54,7 @@ impl Opaque for moteseal_answers {
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_seal {
-    opaque: [u64; 116],
+    opaque: [u64; 150],
 }
 
 impl Opaque for moteseal_seal {

@@ -42,6 +42,7 @@ fn urgent<'a>(
         epoch,
         seq: Sequence(sequence.into()),
         schema: Digest(device.schema),
+        keys: None,
         record,
     })
 }

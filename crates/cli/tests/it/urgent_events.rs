@@ -120,6 +120,7 @@ impl Site {
             epoch: EpochNumber(event["epoch"].as_u64().unwrap()),
             seq: Sequence(seq),
             schema: schema.digest(),
+            keys: None,
             record: &[1, 2, 3],
         };
         let mut message = [0; 512];

@@ -73,6 +73,7 @@ fn frame(
         epoch: EpochNumber(epoch),
         seq: Sequence(seq),
         schema: Schema::decode(schema).unwrap().digest(),
+        keys: None,
         record: &record,
     };
     let mut buffer = [0; 1024];

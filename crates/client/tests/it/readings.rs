@@ -179,6 +179,7 @@ fn signed(byte: u8, seq: u64, temperature: i16) -> SignedEvent {
         epoch: EpochNumber(7),
         seq: Sequence(seq),
         schema: schema.digest(),
+        keys: None,
         record: &temperature.to_be_bytes(),
     };
     let mut message = [0; 512];

@@ -147,6 +147,7 @@ impl Mote {
             epoch: EpochNumber(epoch),
             seq: Sequence(seq),
             schema: Schema::decode(&schema()).unwrap().digest(),
+            keys: None,
             record,
         };
         let mut buffer = vec![0; record.len() + 512];

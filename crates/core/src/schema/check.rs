@@ -26,20 +26,33 @@ pub struct RecordCheck {
 }
 
 impl RecordCheck {
-    /// Creates the check of a schema's records. Returns `None` if every record of the right
-    /// length is valid, as under all schemas of version 1, and no record contains lengths.
+    /// Creates the check of a schema's sealed records ([`Schema::check_record`]). Returns `None` if
+    /// every record of the right length is valid, as under all schemas of version 1, and no record
+    /// contains lengths.
     #[must_use]
     pub fn of(schema: &Schema<'_>) -> Option<Self> {
-        let is_needed = schema.cells().next().is_some();
+        let is_needed = schema.cells(State::Sealed).next().is_some();
         is_needed.then(|| Self::new(schema))
     }
 
-    /// Creates the check of a schema's records.
+    /// Creates the check of a schema's records in plaintext ([`Schema::check_plain_record`]). Returns
+    /// `None` under the same condition as [`of`](Self::of).
+    #[must_use]
+    pub fn of_plain(schema: &Schema<'_>) -> Option<Self> {
+        let is_needed = schema.cells(State::Plain).next().is_some();
+        is_needed.then(|| Self::create(schema, State::Plain))
+    }
+
+    /// Creates the check of a schema's sealed records.
     #[must_use]
     pub fn new(schema: &Schema<'_>) -> Self {
+        Self::create(schema, State::Sealed)
+    }
+
+    fn create(schema: &Schema<'_>, state: State) -> Self {
         let none = Cell { start: 0, kind: CellKind::Bool, most: 0, nullable: false };
         let mut out = Self { size: schema.size(), cells: [none; MAX_FIELDS], count: 0 };
-        for (cell, place) in schema.cells().zip(&mut out.cells) {
+        for (cell, place) in schema.cells(state).zip(&mut out.cells) {
             *place = cell;
             out.count += 1;
         }
@@ -58,13 +71,24 @@ impl RecordCheck {
 }
 
 impl Schema<'_> {
-    /// Checks a record. If there are many records, [`RecordCheck`] is faster.
+    /// Checks a sealed record. Of the encrypted columns only the lengths of texts are checked, because
+    /// every ciphertext is valid. If there are many records, [`RecordCheck`] is faster.
     ///
     /// # Errors
     /// `RecordLength` or `RecordValue`.
     pub fn check_record(&self, record: &[u8]) -> Result<(), RecordError> {
         self.size().check(record)?;
-        check_cells(self.cells(), self.size(), record)
+        check_cells(self.cells(State::Sealed), self.size(), record)
+    }
+
+    /// Checks a record in plaintext: before its encryption, or after the decryption of all encrypted
+    /// columns. For a schema without encrypted columns this is [`check_record`](Self::check_record).
+    ///
+    /// # Errors
+    /// `RecordLength` or `RecordValue`.
+    pub fn check_plain_record(&self, record: &[u8]) -> Result<(), RecordError> {
+        self.size().check(record)?;
+        check_cells(self.cells(State::Plain), self.size(), record)
     }
 
     /// Returns the length in bytes of the record at the start of `bytes`, or `None` if it extends
@@ -92,10 +116,10 @@ impl Schema<'_> {
     }
 
     /// Returns the cells whose values must be checked, in the order of the fields.
-    fn cells(&self) -> impl Iterator<Item = Cell> + use<'_> {
+    fn cells(&self, state: State) -> impl Iterator<Item = Cell> + use<'_> {
         // Every value of a type of version 1 is valid.
         let fields = if self.is_in_version_1() { None } else { Some(self.fields()) };
-        fields.into_iter().flatten().filter_map(|field| Cell::of(&field))
+        fields.into_iter().flatten().filter_map(move |field| Cell::of(&field, state))
     }
 }
 
@@ -160,12 +184,23 @@ pub(super) fn is_point(latitude: i32, longitude: i32) -> bool {
         && longitude.unsigned_abs() <= 2 * RIGHT_ANGLE.unsigned_abs()
 }
 
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The cells of encrypted columns are ciphertext.
+    Sealed,
+    /// No cell is ciphertext.
+    Plain,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CellKind {
     Bool,
     Enum,
     Point,
     Text,
+    /// A text whose bytes are ciphertext. Its length is in the clear.
+    EncryptedText,
 }
 
 /// A cell whose type has invalid values.
@@ -179,8 +214,11 @@ struct Cell {
 }
 
 impl Cell {
-    fn of(field: &Field<'_>) -> Option<Self> {
+    fn of(field: &Field<'_>, state: State) -> Option<Self> {
+        let is_ciphertext = field.suite.is_some() && state == State::Sealed;
         let (kind, most) = match field.kind {
+            FieldType::Text if is_ciphertext => (CellKind::EncryptedText, field.longest),
+            _ if is_ciphertext => return None,
             FieldType::Bool => (CellKind::Bool, 2),
             FieldType::Enum => (CellKind::Enum, u8::try_from(field.labels.len()).unwrap_or(0)),
             FieldType::Point => (CellKind::Point, 0),
@@ -205,6 +243,10 @@ impl Cell {
             CellKind::Text => split_text(texts).is_some_and(|(text, rest)| {
                 *texts = rest;
                 text.map_or(self.nullable, |text| text_of(text, self.most).is_some())
+            }),
+            CellKind::EncryptedText => split_text(texts).is_some_and(|(text, rest)| {
+                *texts = rest;
+                text.map_or(self.nullable, |text| text.len() <= self.most.into())
             }),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Field, FieldType, Labels, SchemaError, check_words};
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::confidential::Suite;
 
 /// A version of the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(super) struct Shape<'a> {
     labels: Labels<'a>,
     longest: u64,
     relayed: bool,
+    /// The number of the suite; 0 for a plain column.
+    suite: u64,
 }
 
 impl<'a> Shape<'a> {
@@ -71,6 +74,7 @@ impl<'a> Shape<'a> {
             labels: Labels::NONE,
             longest: 0,
             relayed: false,
+            suite: 0,
         })
     }
 
@@ -87,6 +91,7 @@ impl<'a> Shape<'a> {
             labels: Labels::NONE,
             longest: 0,
             relayed: false,
+            suite: 0,
         };
         for _ in 0..reader.map()? {
             // A value that a field has without the key is not encoded.
@@ -136,6 +141,10 @@ impl<'a> Shape<'a> {
                     shape.relayed = reader.bool()?;
                     !shape.relayed
                 }
+                12 => {
+                    shape.suite = reader.u64()?;
+                    shape.suite == 0
+                }
                 key if key % 2 == 0 => return Err(SchemaError::UnsupportedField { key }),
                 _ => {
                     reader.raw()?;
@@ -160,6 +169,9 @@ impl<'a> Shape<'a> {
         check_words(self.name, self.unit)?;
         let field = self.field(version)?;
         field.check()?;
+        if self.suite != 0 && field.suite.is_none() {
+            return Err(SchemaError::UnknownSuite);
+        }
         Ok(field)
     }
 
@@ -176,6 +188,7 @@ impl<'a> Shape<'a> {
             relayed: self.relayed,
             labels: self.labels,
             longest,
+            suite: Suite::from_number(self.suite),
             ..Field::new(self.name, self.unit, kind).scaled(divisor, self.offset)
         })
     }
@@ -217,8 +230,9 @@ fn write_map(
         !field.labels.is_empty(),
         field.longest != 0,
         field.relayed,
+        field.suite.is_some(),
     ];
-    let [unit, divisor, offset, nullable, labels, longest, relayed] = optional;
+    let [unit, divisor, offset, nullable, labels, longest, relayed, _] = optional;
     let id = if field.id == 0 { position as u64 } else { field.id.into() };
     out.map(3 + optional.iter().filter(|&&is_present| is_present).count() as u64)?;
     out.uint(0u8)?.uint(id)?.uint(1u8)?.text(field.name)?;
@@ -243,6 +257,9 @@ fn write_map(
     }
     if relayed {
         out.uint(9u8)?.bool(true)?;
+    }
+    if let Some(suite) = field.suite {
+        out.uint(12u8)?.uint(suite.number())?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use super::{FieldType, Labels, SchemaError, is_unit};
+use crate::confidential::Suite;
 
 /// The longest name of a field, in bytes.
 pub const MAX_NAME: usize = 64;
@@ -36,10 +37,14 @@ pub struct Field<'a> {
     pub labels: Labels<'a>,
     /// The length of the longest `text` in bytes; 0 for other types.
     pub longest: u8,
+    /// The cipher of an encrypted column; `None` for a plain column.
+    pub suite: Option<Suite>,
+    /// Whether the field reads records in which the column is not encrypted.
+    pub(super) is_plaintext: bool,
     /// The number of text cells between `start` and this cell. It is 0 for all types but `text`.
-    pub(super) skip: u8,
+    pub(crate) skip: u8,
     /// The position in the schema, counted from 1; 0 for a field that does not come from a schema.
-    pub(super) position: u8,
+    pub(crate) position: u8,
     /// The byte offset of the field in a record; for `text`, of the first text cell. It is 0 for a
     /// field that does not come from a schema.
     pub(super) start: u16,
@@ -61,6 +66,8 @@ impl<'a> Field<'a> {
             relayed: false,
             labels: Labels::NONE,
             longest: 0,
+            suite: None,
+            is_plaintext: false,
             skip: 0,
             position: 0,
             start: 0,
@@ -97,6 +104,27 @@ impl<'a> Field<'a> {
         Self { relayed: true, ..self }
     }
 
+    /// Returns the same field, whose column is encrypted with this suite.
+    #[must_use]
+    pub const fn encrypted(self, suite: Suite) -> Self {
+        Self { suite: Some(suite), ..self }
+    }
+
+    /// Returns the same field for a record that is not encrypted: the record that a device is about
+    /// to encrypt. A reader of sealed records never needs it; see
+    /// [`Decrypted`](crate::confidential::Decrypted).
+    #[must_use]
+    pub const fn in_plaintext(self) -> Self {
+        Self { is_plaintext: true, ..self }
+    }
+
+    /// Returns whether the cells are ciphertext for this field: the column is encrypted, and the
+    /// field is not [`in_plaintext`](Self::in_plaintext).
+    #[must_use]
+    pub const fn is_ciphertext(&self) -> bool {
+        self.suite.is_some() && !self.is_plaintext
+    }
+
     /// Returns the field without its name, unit and labels. It can still read and write values of
     /// all types but `enum`.
     #[must_use]
@@ -112,16 +140,19 @@ impl<'a> Field<'a> {
             relayed: self.relayed,
             labels: Labels::NONE,
             longest: self.longest,
+            suite: self.suite,
+            is_plaintext: self.is_plaintext,
             skip: self.skip,
             position: self.position,
             start: self.start,
         }
     }
 
-    /// Parses `name:unit:type[/divisor][+offset][?][~][#id]`, such as `temperature:Cel:i16/100`,
-    /// `pressure:hPa:u16/10+9000?`, `state::enum(off,on)` or `place::text32#7`. `?` stands for
-    /// [`nullable`](Self::nullable), `~` for [`relayed`](Self::relayed). The name may contain
-    /// colons.
+    /// Parses `name:unit:type[/divisor][+offset][?][~][!|!aes][#id]`, such as `temperature:Cel:i16/100`,
+    /// `pressure:hPa:u16/10+9000?`, `state::enum(off,on)!` or `place::text32#7`. `?` stands for
+    /// [`nullable`](Self::nullable), `~` for [`relayed`](Self::relayed), `!` for a column that is
+    /// [`encrypted`](Self::encrypted) with ChaCha20, `!aes` for one with AES-128-CTR. The name may
+    /// contain colons.
     ///
     /// # Errors
     /// [`SchemaError`]: `MalformedField`, or the first check of the field that fails.
@@ -143,6 +174,7 @@ impl<'a> Field<'a> {
             Some((packing, id)) => (packing, parse_id(id)?),
             None => (packing, 0),
         };
+        let (packing, suite) = strip_suite(packing);
         let (packing, relayed) = strip(packing, '~');
         let (packing, nullable) = strip(packing, '?');
         let field = match labels {
@@ -152,7 +184,7 @@ impl<'a> Field<'a> {
             }
             None => Self::parse_packing(name, unit, packing)?,
         };
-        let field = Self { id, nullable, relayed, ..field };
+        let field = Self { id, nullable, relayed, suite, ..field };
         field.check()?;
         Ok(field)
     }
@@ -194,6 +226,7 @@ impl<'a> Field<'a> {
         self.kind.is_in_version_1()
             && !self.nullable
             && !self.relayed
+            && self.suite.is_none()
             && (self.id == 0 || self.id as usize == position)
     }
 
@@ -219,6 +252,13 @@ impl<'a> Field<'a> {
 /// Removes a mark from the end of a text. Returns whether there was one.
 fn strip(text: &str, mark: char) -> (&str, bool) {
     text.strip_suffix(mark).map_or((text, false), |text| (text, true))
+}
+
+/// Removes the mark of an encrypted column from the end of a text.
+fn strip_suite(text: &str) -> (&str, Option<Suite>) {
+    let marks = [("!aes", Suite::Aes128Ctr), ("!", Suite::ChaCha20)];
+    let found = marks.iter().find_map(|(mark, suite)| Some((text.strip_suffix(mark)?, *suite)));
+    found.map_or((text, None), |(text, suite)| (text, Some(suite)))
 }
 
 fn parse_id(text: &str) -> Result<u16, SchemaError> {
@@ -259,6 +299,11 @@ impl fmt::Display for Field<'_> {
         }
         if self.relayed {
             f.write_str("~")?;
+        }
+        match self.suite {
+            None => {}
+            Some(Suite::ChaCha20) => f.write_str("!")?,
+            Some(Suite::Aes128Ctr) => f.write_str("!aes")?,
         }
         if self.id != u16::from(self.position) && self.id != 0 {
             write!(f, "#{}", self.id)?;

@@ -38,6 +38,8 @@ named_errors! {
         NotAPoint => "the value is not a latitude and a longitude in degrees, such as 59.33,18.07",
         /// The value is of another type than the field.
         WrongValueType => "the value is of another type than the column",
+        /// The column is encrypted, and the record has not been decrypted.
+        Encrypted => "the column is encrypted; ask the owner for a grant that covers it",
         /// The cell is not a value of its type.
         RecordValue => "a cell of the record is not a value of its column",
     }
@@ -214,7 +216,7 @@ impl<'a> Field<'a> {
     /// latitude's bits followed by the longitude's.
     ///
     /// # Errors
-    /// `RecordTooShort`; `WrongValueType` for `text`.
+    /// `Encrypted`; `RecordTooShort`; `WrongValueType` for `text`.
     pub fn raw(&self, record: &[u8]) -> Result<i128, ValueError> {
         let mut raw = 0;
         self.raws(&[record], core::slice::from_mut(&mut raw), |raw| raw)?;
@@ -233,6 +235,9 @@ impl<'a> Field<'a> {
         out: &mut [T],
         of: impl Fn(i128) -> T,
     ) -> Result<(), ValueError> {
+        if self.is_ciphertext() {
+            return Err(ValueError::Encrypted);
+        }
         macro_rules! read {
             ($int:ty) => {
                 for (record, out) in records.iter().zip(out) {
@@ -266,11 +271,15 @@ impl<'a> Field<'a> {
     /// Returns the value in a record.
     ///
     /// # Errors
-    /// `RecordTooShort`; `RecordValue` if the cell is not a value of the field.
+    /// `Encrypted` if the column is encrypted; `RecordTooShort`; `RecordValue` if the cell is not a
+    /// value of the field.
     pub fn read<'r>(&self, record: &'r [u8]) -> Result<Value<'r>, ValueError>
     where
         'a: 'r,
     {
+        if self.is_ciphertext() {
+            return Err(ValueError::Encrypted);
+        }
         if self.kind == FieldType::Text {
             let (text, _) = split_text(self.texts(record)?).ok_or(ValueError::RecordTooShort)?;
             return match text {

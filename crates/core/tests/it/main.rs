@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod cbor;
+mod confidential_keys;
+mod confidential_records;
 mod health;
 mod key_files;
 mod participation;

@@ -212,6 +212,7 @@ impl<K: Signer> DurableMote<K> {
             epoch,
             seq,
             schema: profile.schema_digest,
+            keys: None,
             record,
         };
         let signer = self.mote.signer(index, epoch)?;

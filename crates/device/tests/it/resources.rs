@@ -34,6 +34,7 @@ pub(crate) fn signed(key: &SecretKey, seq: u64) -> SignedEvent {
         epoch: EpochNumber(7),
         seq: Sequence(seq),
         schema: schema.digest(),
+        keys: None,
         record: &[0x0a, 0xed, 0x10, 0x36],
     };
     let mut message = [0; 512];

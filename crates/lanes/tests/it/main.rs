@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod encryption;
 mod equal;
 mod pruned_sizes;
 mod recall;

@@ -4,6 +4,7 @@
 
 mod authentic_nonsense;
 mod budget_audit;
+mod encrypted_seals;
 mod health_frames;
 mod reference;
 mod salts;

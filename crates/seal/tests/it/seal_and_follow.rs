@@ -27,9 +27,9 @@ use proptest::prelude::*;
 
 const LEVELS: u8 = 8;
 
-struct OneDevice {
-    key: PublicKey,
-    device: DeviceId,
+pub(crate) struct OneDevice {
+    pub(crate) key: PublicKey,
+    pub(crate) device: DeviceId,
 }
 
 impl Directory for OneDevice {
@@ -136,7 +136,7 @@ impl Device {
         let open = Open { device: first.device, roster_version: 0, prev: None, last: first.last };
         open.encode(&mut writer).unwrap();
         for (i, sealed) in self.sealed.iter().enumerate() {
-            let mut buffer = [0; 1024];
+            let mut buffer = [0; moteseal_seal::MAX_MESSAGE];
             let mut signature = [0; 64];
             self.secret.sign(sealed.seal.message(&mut buffer), &mut signature).unwrap();
             let last = i + 1 == self.sealed.len();
@@ -418,7 +418,10 @@ fn an_epoch_is_whole_only_with_all_its_parts() {
     }
     let prove = |sealed: &Sealed| {
         let mut signature = [0; 64];
-        device.secret.sign(sealed.seal.message(&mut [0; 1024]), &mut signature).unwrap();
+        device
+            .secret
+            .sign(sealed.seal.message(&mut [0; moteseal_seal::MAX_MESSAGE]), &mut signature)
+            .unwrap();
         sealed.seal.clone().verify(&device.directory, &signature).unwrap()
     };
     let seals: Vec<Seal<Authentic>> = device.sealed.iter().map(prove).collect();

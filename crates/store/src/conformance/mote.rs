@@ -110,6 +110,7 @@ impl Mote {
             epoch: EpochNumber(epoch),
             seq: Sequence(seq),
             schema: self.schema.digest,
+            keys: None,
             record: &record,
         };
         let (mut message, mut signature, mut bytes) = ([0; 512], [0; 64], [0; 512]);

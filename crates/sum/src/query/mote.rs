@@ -274,7 +274,8 @@ impl Bound<'_, '_> {
 
     fn numerator(&self, at: u8, record: &[u8]) -> Result<i128, ContributionError> {
         let field = self.fields.get(usize::from(at)).ok_or(ContributionError::RecordTooShort)?;
-        let raw = field.raw(record).map_err(|_| ContributionError::RecordTooShort)?;
+        let raw =
+            field.in_plaintext().raw(record).map_err(|_| ContributionError::RecordTooShort)?;
         Ok(raw + i128::from(field.offset))
     }
 }

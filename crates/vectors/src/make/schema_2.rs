@@ -59,7 +59,7 @@ pub(super) fn record(schema: &[u8], values: &[&str]) -> Vec<u8> {
 }
 
 /// Returns a field with these pairs instead of, or in addition to, an id, a name and a type.
-fn field(pairs: &[(u64, Value)]) -> Value {
+pub(super) fn field(pairs: &[(u64, Value)]) -> Value {
     let mut all = vec![(0, int(1)), (1, text("x")), (3, int(0))];
     for (key, value) in pairs {
         all.retain(|(known, _)| known != key);
@@ -127,7 +127,10 @@ fn schemas() -> File {
     let named = |label: &str| enumeration(labels([label.to_owned()]));
     for (name, pairs, error) in [
         ("key 10", vec![(10, int(1))], "UnsupportedField"),
-        ("key 12", vec![(12, int(1))], "UnsupportedField"),
+        ("suite 0", vec![(12, int(0))], "NonCanonical"),
+        ("an unknown suite", vec![(12, int(3))], "UnknownSuite"),
+        ("a suite that is a text", vec![(12, text("x"))], "UnexpectedType"),
+        ("key 14", vec![(14, int(1))], "UnsupportedField"),
         ("a large unknown even key", vec![(u64::MAX - 1, NULL)], "UnsupportedField"),
         (
             "an unknown even key and an unknown type",

@@ -1,0 +1,60 @@
+//! Key streams in lanes equal those of the scalar loop.
+
+use moteseal_core::confidential::{EncryptedColumns, KeyStream, Nonce, StreamSecret};
+use moteseal_core::record::Sequence;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::{DeviceId, EpochNumber, SealIndex};
+use moteseal_lanes::Host;
+use proptest::prelude::*;
+
+const FIELDS: [&str; 6] = ["a::u8!", "b::u16", "c::u16!", "d::u32!", "e::u64!", "f::u32!aes"];
+const SIZE: usize = 21;
+
+fn streams(schema: &Schema<'_>, present: [bool; 5]) -> Vec<Option<KeyStream>> {
+    let secret = StreamSecret::new([7; 32], EpochNumber(0));
+    let columns = schema.encrypted_columns().zip(present);
+    columns
+        .map(|((field, column), is_present)| {
+            let key = secret.column(column).epoch_key(EpochNumber(3)).unwrap();
+            let key =
+                key.seal_key(DeviceId([1; 8]), SealIndex(4), field.suite.unwrap(), &Nonce([9; 12]));
+            is_present.then(|| KeyStream::new(key))
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn many_records_are_decrypted_as_one_by_one(
+        first in prop_oneof![0_u64..3000, (1_u64 << 32) - 40..(1 << 32), Just(u64::MAX / 64)],
+        count in 0_usize..700,
+        present in any::<[bool; 5]>(),
+        byte in any::<u8>(),
+    ) {
+        let fields = FIELDS.map(|field| Field::parse(field).unwrap());
+        let mut buffer = [0; MAX_SCHEMA];
+        let schema = Schema::encode(&fields, &mut buffer).unwrap();
+        let columns = EncryptedColumns::of(&schema);
+        let mut fast = vec![byte; count * SIZE];
+        let mut slow = fast.clone();
+        let host = Host::detect();
+        let found = host.apply_key_streams(
+            &columns,
+            Sequence(first),
+            (SIZE, &mut fast),
+            &mut streams(&schema, present),
+        );
+        let mut scalar = streams(&schema, present);
+        let mut expected = Ok(());
+        for (seq, record) in (first..).map(Sequence).zip(slow.chunks_exact_mut(SIZE)) {
+            if let Err(error) = columns.decrypt(seq, record, &mut scalar) {
+                expected = Err(error);
+                break;
+            }
+        }
+        prop_assert_eq!(found, expected);
+        if expected.is_ok() {
+            prop_assert_eq!(fast, slow);
+        }
+    }
+}

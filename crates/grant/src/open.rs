@@ -15,7 +15,7 @@ use moteseal_core::signature::SignatureError;
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
-use crate::envelope::{EnvelopeError, Unlock, Unlocked, decrypt};
+use crate::envelope::{EnvelopeError, Passphrase, Unlock, Unlocked, decrypt};
 use crate::grant::{Audience, Payload, StreamKeys};
 
 /// The height of the inner nodes that [`Keys`] remembers: each opens 64 epochs.
@@ -51,6 +51,15 @@ impl From<BufferTooSmall> for OpenError {
     }
 }
 
+/// Who decrypted a grant.
+#[derive(Clone, Copy, Debug)]
+pub enum Reader<'r> {
+    /// The holder of the identity of this recipient, `age1...`.
+    Recipient(&'r str),
+    /// One who knows this passphrase.
+    Passphrase(&'r Passphrase),
+}
+
 /// A grant whose signature, audience and end have been checked. `Debug` prints no key.
 pub struct OpenGrant {
     payload: Payload,
@@ -67,7 +76,7 @@ impl OpenGrant {
     /// Decrypts a grant and checks it. `now_ms` is the present, in Unix milliseconds.
     ///
     /// # Errors
-    /// [`OpenError`]: the first check of spec/grants.md, section 4, that fails.
+    /// [`OpenError`]: the first check of spec/grants.md, section 4.1, that fails.
     pub fn open(
         file: &[u8],
         unlock: &Unlock,
@@ -76,27 +85,40 @@ impl OpenGrant {
     ) -> Result<Self, OpenError> {
         let (signed, key) = decrypt(file, unlock)?;
         let grant = Self::verify(&signed, roster)?;
-        let is_for_key = match (&grant.payload.audience, key) {
-            (Audience::Recipients(texts), Unlocked::Identity(identity)) => {
-                texts.iter().any(|text| text == identity.recipient().as_str())
+        let reader = match key {
+            Unlocked::Identity(identity) => Reader::Recipient(identity.recipient().as_str()),
+            Unlocked::Passphrase(passphrase) => Reader::Passphrase(passphrase),
+        };
+        grant.check_reader(reader, now_ms)?;
+        Ok(grant)
+    }
+
+    /// Checks that the owner made the grant for this reader, and that the grant has not ended.
+    ///
+    /// # Errors
+    /// `NotForYou`, `GrantExpired`.
+    pub fn check_reader(&self, reader: Reader<'_>, now_ms: u64) -> Result<(), OpenError> {
+        let is_listed = match (&self.payload.audience, reader) {
+            (Audience::Recipients(texts), Reader::Recipient(text)) => {
+                texts.iter().any(|listed| listed == text)
             }
-            (Audience::Passphrase(tag), Unlocked::Passphrase(passphrase)) => tag.is_of(passphrase),
+            (Audience::Passphrase(tag), Reader::Passphrase(passphrase)) => tag.is_of(passphrase),
             _ => false,
         };
-        if !is_for_key {
-            return Err(OpenError::NotForYou);
+        if !is_listed {
+            Err(OpenError::NotForYou)
+        } else if self.payload.not_after_ms.is_some_and(|end| now_ms > end) {
+            Err(OpenError::GrantExpired)
+        } else {
+            Ok(())
         }
-        if grant.payload.not_after_ms.is_some_and(|end| now_ms > end) {
-            return Err(OpenError::GrantExpired);
-        }
-        Ok(grant)
     }
 
     /// Checks the owner's signature of a decrypted grant, but neither for whom it was made nor whether
     /// it has ended.
     ///
     /// # Errors
-    /// [`OpenError`]: the first of steps 2 to 6 of spec/grants.md, section 4, that fails.
+    /// [`OpenError`]: the first of steps 2 to 6 of spec/grants.md, section 4.1, that fails.
     pub fn verify(signed: &[u8], roster: &Roster) -> Result<Self, OpenError> {
         let sign1 = Sign1::decode(signed, Typ::Grant)?;
         let payload = Payload::decode(sign1.payload)?;

@@ -2,6 +2,7 @@
 
 import { scryptSync } from "node:crypto";
 import * as cbor from "./cbor.mjs";
+import { columnRoot, nextSecret } from "./confidential.mjs";
 import { openObject, TYP_GRANT, verifyObject } from "./cose.mjs";
 import { be32, be64, hmac, sha256 } from "./crypto.mjs";
 import { fail } from "./fail.mjs";
@@ -12,11 +13,9 @@ const ZERO = Buffer.from([0]);
 
 // ---------------------------------------------------------------- keys
 
-/** Section 1.2. */
+/** confidential.md: KDF. */
 const derive = (key, label, ...context) => hmac(key, label, ZERO, ...context);
 
-const columnRoot = (secret, column) => ({ depth: 0, prefix: 0, key: derive(secret, "moteseal/1/column", column) });
-const successor = (secret) => derive(secret, "moteseal/2/next");
 const sizeAt = (depth) => 2 ** (DEPTH - depth);
 
 /** The first and the last offset below a node. */
@@ -224,10 +223,10 @@ export function forget(owner, epoch) {
     const step = Math.max(s.step, ...s.columns.map((c) => c.batch + 1));
     for (let batch = s.step; batch < step; batch++) {
       secrets.set(batch, secret);
-      secret = successor(secret);
+      secret = nextSecret(secret);
     }
     const columns = s.columns.map((c) => {
-      const before = c.nodes ?? [columnRoot(secrets.get(c.batch), c.id)];
+      const before = c.nodes ?? [{ depth: 0, prefix: 0, key: columnRoot(secrets.get(c.batch), c.id) }];
       return { ...c, nodes: cover(before, Number(epoch - s.base), LAST) };
     });
     return { ...s, step, secret, forgotten: epoch, columns };

@@ -1,30 +1,16 @@
 """Grants, owners' files and shares (grants.md)."""
 
 import hashlib
-import hmac
 
 import cbor2
 
+from .confidential import DEPTH, child, column_root, commitment, next_secret, seal_key
 from .encoding import Refused, array, byte_string, decode, optional, out_of_range, text, uint, unhex, version_one, wrong_type
 from .hashes import H, be
 from .signed import GRANT, signed
 
-DEPTH = 32
 LAST = (1 << DEPTH) - 1
 M64 = (1 << 64) - 1
-
-
-def derive(key, label, *context):
-    """Section 1.2."""
-    return hmac.new(key, label + b"\0" + b"".join(context), hashlib.sha256).digest()
-
-
-def column_root(secret, column):
-    return 0, 0, derive(secret, b"moteseal/1/column", column)
-
-
-def successor(secret):
-    return derive(secret, b"moteseal/2/next")
 
 
 def offsets(node):
@@ -38,7 +24,7 @@ def below(node, depth, prefix):
     at, _, key = node
     while at < depth:
         at += 1
-        key = derive(key, b"moteseal/1/node", be(prefix >> depth - at & 1, 1))
+        key = child(key, prefix >> depth - at & 1)
     return depth, prefix, key
 
 
@@ -58,7 +44,7 @@ def cover(nodes, first, last):
 
 
 def nodes_decode(value):
-    """Section 1.3, a list of nodes."""
+    """Section 1.2, a list of nodes."""
     out_of_range(len(array(value)) > 64)
     nodes, free = [], 0
     for node in value:
@@ -185,9 +171,8 @@ def grant_key_vector(roster, given):
             if (owned, id) != (device, column) or not 0 <= epoch - base <= LAST:
                 continue
             for _, _, leaf in cover(nodes, epoch - base, epoch - base):
-                context = device, be(epoch, 8), be(given["index"], 4), column, be(given["suite"], 1), unhex(given["nonce"])
-                key = derive(leaf, b"moteseal/1/seal", *context)
-                if H(b"moteseal/1/commit\0", key)[:16].hex() == given["commitment"]:
+                key = seal_key(leaf, device, epoch, given["index"], column, given["suite"], unhex(given["nonce"]))
+                if commitment(key).hex() == given["commitment"]:
                     return {"key": key.hex()}
                 failure = "WrongKey"
     raise Refused(failure)
@@ -254,9 +239,9 @@ def owner_forget(owner, epoch):
             left, kept = [], secret
             batches = {}
             for batch in range(step, max(step, *(column[2] + 1 for column in columns))):
-                batches[batch], kept = kept, successor(kept)
+                batches[batch], kept = kept, next_secret(kept)
             for id, label, batch, nodes in columns:
-                before = [column_root(batches[batch], id)] if nodes is None else nodes
+                before = [(0, 0, column_root(batches[batch], id))] if nodes is None else nodes
                 left.append([id, label, batch, [list(node) for node in cover(before, epoch - base, LAST)]])
             step, secret, forgotten, columns = step + len(batches), kept, epoch, left
         out.append([device, generation, base, step, secret, forgotten, columns])

@@ -16,6 +16,7 @@ export const TYP_ROUND = "moteseal-round+cose";
 export const TYP_MANIFEST = "moteseal-manifest+cose";
 export const TYP_TIME = "moteseal-time+cose";
 export const TYP_POLICY = "moteseal-policy+cose";
+export const TYP_GRANT = "moteseal-grant+cose";
 
 const TAG_SIGN1 = 18;
 const LABEL_ALG = 1n;

@@ -18,6 +18,7 @@ import "./ops-update.mjs";
 import "./ops-sums.mjs";
 import "./ops-query.mjs";
 import "./ops-confidential.mjs";
+import "./ops-grants.mjs";
 import "./ops-policy.mjs";
 import "./ops-time.mjs";
 import * as vectors from "./vectors.mjs";

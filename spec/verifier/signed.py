@@ -14,6 +14,7 @@ CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
 ROUND, MANIFEST = "moteseal-round+cose", "moteseal-manifest+cose"
 TIME = "moteseal-time+cose"
 POLICY = "moteseal-policy+cose"
+GRANT = "moteseal-grant+cose"
 READING = "moteseal-reading+cose"
 
 

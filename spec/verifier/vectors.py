@@ -61,6 +61,7 @@ from .served import (
     query_check,
     rate_mask,
 )
+from .grants import grant_key_vector, grant_open_vector, owner_forget_vector, owner_open_vector, owner_share_vector
 from .signed import signed
 from .policies import policy_charge, policy_decode, policy_open, policy_permit
 from .signed_time import time_challenge, time_open, time_range
@@ -277,6 +278,7 @@ def roster_vector(case, given):
         ],
         "last_epoch": roster.last_epoch,
         "querier": roster.querier and roster.querier.digest.hex(),
+        **({"owners": [[owner.name, owner.certificate.digest.hex()] for owner in roster.owners]} if roster.owners else {}),
         "devices": [
             [
                 device.id.hex(),
@@ -721,6 +723,11 @@ OPERATIONS = {
             *(unhex(given[name]) for name in ("master", "group", "device", "query")), given["epoch"], given["reason"]
         ).hex()
     },
+    "grant.open": lambda case, given: grant_open_vector(roster_of(case), given),
+    "grant.key": lambda case, given: grant_key_vector(roster_of(case), given),
+    "owner.open": lambda _, given: owner_open_vector(given),
+    "owner.forget": lambda _, given: owner_forget_vector(given),
+    "owner.share": lambda _, given: owner_share_vector(given),
     "policy.open": policy_open_vector,
     "policy.permit": policy_permit_vector,
     "policy.charge": policy_charge_vector,

@@ -22,6 +22,7 @@ mod estimate;
 mod files;
 mod gateway;
 mod get;
+mod grant;
 mod health;
 mod health_stream;
 mod hub;
@@ -30,6 +31,7 @@ mod inspect;
 mod key;
 mod links;
 mod opening;
+mod owner;
 mod policy_watch;
 mod process_health;
 mod push;
@@ -109,6 +111,12 @@ enum Command {
     /// them.
     #[command(subcommand)]
     Sum(sum::Command),
+    /// Let others read encrypted columns, and show what a grant opens.
+    #[command(subcommand)]
+    Grant(Box<grant::Command>),
+    /// Make and keep the secrets of encrypted columns.
+    #[command(subcommand)]
+    Owner(Box<owner::Command>),
     /// Broadcast to many receivers with one signature, and verify broadcasts.
     #[command(subcommand)]
     Broadcast(broadcast::Command),
@@ -191,6 +199,8 @@ fn main() -> ExitCode {
         Command::Estimate(arguments) => estimate::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Sum(command) => sum::run(&command),
+        Command::Grant(command) => grant::run(&command),
+        Command::Owner(command) => owner::run(&command),
         Command::Broadcast(command) => broadcast::run(&command),
         Command::Health(command) => health::run(&command),
         Command::Time(command) => signed_time::run(&command),

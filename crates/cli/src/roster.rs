@@ -56,7 +56,8 @@ pub(crate) enum Command {
                             again with `roster add` and a new key."
     )]
     Revoke(change::Revoke),
-    /// Change the epoch length, levels, budget or coordinator from an epoch on, or the querier.
+    /// Change the epoch length, levels, budget or coordinator from an epoch on, the querier or the
+    /// owners.
     #[command(
         after_help = "Example: moteseal roster set --roster roster.cbor --operator keys/op.key.pem --epoch 10m --from 2027-01-01"
     )]
@@ -201,6 +202,14 @@ fn show(arguments: &Show) -> Result<(), Failure> {
             hex::encode(&*key.to_bytes())
         ))?;
     }
+    for owner in roster.owners() {
+        out.line(format_args!(
+            "owner     {} {}  {}",
+            owner.key.algorithm().name(),
+            hex::encode(&*owner.key.to_bytes()),
+            owner.name
+        ))?;
+    }
     for device in roster.devices() {
         out.line(format_args!("device    {}  {}", device.id, device.name))?;
         for term in device.terms() {
@@ -266,6 +275,11 @@ fn to_json(roster: &Roster) -> serde_json::Value {
             })
         })
         .collect();
+    let owners: Vec<_> = roster
+        .owners()
+        .iter()
+        .map(|owner| json!({ "name": owner.name, "key": key(&owner.key) }))
+        .collect();
     let newest = roster.newest_period();
     json!({
         "group": roster.group_name(),
@@ -276,6 +290,7 @@ fn to_json(roster: &Roster) -> serde_json::Value {
         "budget": newest.budget,
         "periods": periods,
         "querier": roster.querier().map(key),
+        "owners": owners,
         "devices": devices,
     })
 }

@@ -18,6 +18,7 @@ pub mod batch;
 mod broadcast;
 pub mod changed;
 mod confidential;
+mod grant;
 mod health;
 mod link;
 pub mod make;

@@ -12,6 +12,7 @@
 //! - `encodings`: `cbor`, `choice/formulas`, `level/levels`, `permutation/choose`, `star/seals`,
 //!   `tree/shapes`
 //! - `explained`: `stream/explained`, `tree/receipts`
+//! - `grants`: `grant`
 //! - `identity`: `certificate`, `roster`, `schema`, `urgent`
 //! - `kept`: `budget/offers`
 //! - `links`: `health`, `link`
@@ -38,6 +39,7 @@ mod coordinator;
 mod cose;
 mod encodings;
 mod explained;
+mod grants;
 mod identity;
 mod kept;
 mod links;
@@ -92,6 +94,7 @@ pub fn files() -> BTreeMap<String, Value> {
     schedules::make(&mut files);
     plans::make(&mut files);
     policies::make(&mut files);
+    grants::make(&mut files);
     signed_time::make(&mut files);
     updates::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));

@@ -28,7 +28,7 @@ use moteseal_verify::{
 use serde_json::{Value, json};
 
 use crate::{
-    audit, broadcast, confidential, health, link, policy, query, reading, receipt, receivers,
+    audit, broadcast, confidential, grant, health, link, policy, query, reading, receipt, receivers,
     roster, sampling, schema, signed_time, sum, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
@@ -62,6 +62,10 @@ named!(
     moteseal_broadcast::SenderCertificateError,
     moteseal_broadcast::firmware::ImageTagError,
     moteseal_broadcast::SingleError,
+    moteseal_grant::OpenError,
+    moteseal_grant::OwnerError,
+    moteseal_grant::OwnerFileError,
+    moteseal_grant::ShareError,
     cbor::DecodeError,
     moteseal_core::confidential::CipherError,
     moteseal_core::confidential::KeyAccessError,
@@ -244,6 +248,11 @@ impl Shared {
             "link.health_session" => health::session(input),
             "health.record" => health::record(input),
             "health.row" => health::row(input),
+            "grant.open" => grant::open(self.roster(), input),
+            "grant.key" => grant::key(self.roster(), input),
+            "owner.open" => grant::owner(input),
+            "owner.forget" => grant::forget(input),
+            "owner.share" => grant::share(input),
             "coordinator.offers" => Ok(sampling::offers(input)),
             "policy.open" => policy::open(input),
             "policy.permit" => policy::permit(input),

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use moteseal_client::start_text;
-use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::signature::SecretKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{NextRoster, PeriodChange};
@@ -16,6 +16,7 @@ use super::enrol::Enrolment;
 use super::levels_suffice;
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::owner::{Columns, OwnerFile};
 use crate::progress::count;
 use crate::terminal::{diagnostic, report_lines};
 use crate::time::{self, When};
@@ -40,6 +41,15 @@ pub(crate) struct Add {
     change: Change,
     #[command(flatten)]
     enrolment: Enrolment,
+    /// The file of the owner of the devices' encrypted columns: make the devices' stream secrets. The
+    /// devices' copies NAME.stream.key are written to --stream-keys
+    #[arg(long, value_name = "FILE", requires_all = ["columns", "stream_keys"])]
+    owner: Option<PathBuf>,
+    #[command(flatten)]
+    columns: Columns,
+    /// With --owner: the folder for the devices' copies of their stream secrets
+    #[arg(long, value_name = "FOLDER", requires = "owner")]
+    stream_keys: Option<PathBuf>,
     /// When the devices join: a time, -7d for seven days ago, or @N for epoch N. By default the
     /// group's first epoch; in a group with a budget the next epoch, because the coordinator
     /// expects every device of the group to seal
@@ -126,6 +136,13 @@ pub(crate) struct Set {
     /// The public key of the querier of private sums; it is valid at once
     #[arg(long, value_name = "PUBLIC_KEY")]
     querier: Option<PathBuf>,
+    /// An owner of confidential readings and its public key, which verifies its grants; it is valid at
+    /// once. Repeat it for every owner
+    #[arg(long = "owner", value_name = "NAME=PUBLIC_KEY", value_parser = super::device)]
+    owners: Vec<(String, PathBuf)>,
+    /// An owner whose grants are no longer valid
+    #[arg(long = "remove-owner", value_name = "NAME")]
+    removed_owners: Vec<String>,
     /// When the change takes effect: at the start of this epoch or of the first epoch that starts
     /// later. By default the second epoch after the current one, so that every device and gateway
     /// can load the roster before
@@ -229,8 +246,27 @@ pub(crate) fn add(arguments: &Add) -> Result<(), Failure> {
         .map(|(name, _)| name.as_str())
         .filter(|name| draft.before.devices().any(|device| device.name == *name))
         .collect();
-    // The keys must exist before the roster names them.
+    let secrets = match (&arguments.owner, &arguments.stream_keys) {
+        (Some(path), Some(folder)) => {
+            let mut owner = OwnerFile::read(path)?;
+            owner.check_group(&draft.before)?;
+            let group = draft.before.group_name();
+            let devices: Vec<_> = enrolled
+                .devices()
+                .iter()
+                .map(|(name, _)| (name.as_str(), DeviceId::of(group, name)))
+                .collect();
+            let columns = arguments.columns.encrypted()?;
+            let copies = owner.add(&draft.before, &devices, first, &columns, folder)?;
+            Some((owner, copies))
+        }
+        _ => None,
+    };
+    // The keys and secrets must exist before the roster names the devices.
     enrolled.write()?;
+    if let Some((owner, copies)) = &secrets {
+        owner.save(copies)?;
+    }
     draft.write(&what, enrolled.note())?;
     if !again.is_empty() {
         diagnostic(format_args!(
@@ -307,12 +343,13 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
         || change.levels.is_some()
         || change.budget.is_some()
         || change.coordinator.is_some();
-    if !is_period && arguments.querier.is_none() {
+    let has_owners = !arguments.owners.is_empty() || !arguments.removed_owners.is_empty();
+    if !is_period && arguments.querier.is_none() && !has_owners {
         return Err(Failure::usage(
-            "nothing to change: give --epoch, --levels, --budget, --coordinator or --querier",
+            "nothing to change: give --epoch, --levels, --budget, --coordinator, --querier or --owner",
         ));
     }
-    let mut what = String::new();
+    let mut whats = Vec::new();
     if is_period {
         let newest = draft.before.newest_period();
         let budget = change.budget.unwrap_or(newest.budget);
@@ -332,14 +369,19 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
                 "note: {start} is in the past; seals and manifests from then on that name an earlier version are no longer valid"
             ));
         }
-        let _ = write!(what, "new parameters from {start}");
+        whats.push(format!("new parameters from {start}"));
     }
     if let Some(path) = &arguments.querier {
         draft.next.set_querier(&files::public_key(path)?).map_err(named)?;
-        if !what.is_empty() {
-            what.push_str(", ");
-        }
-        what.push_str("new querier");
+        whats.push("new querier".to_owned());
     }
-    draft.write(&what, None)
+    for (name, path) in &arguments.owners {
+        draft.next.set_owner(name, &files::public_key(path)?).map_err(named)?;
+        whats.push(format!("owner {name}"));
+    }
+    for name in &arguments.removed_owners {
+        draft.next.remove_owner(name).map_err(named)?;
+        whats.push(format!("owner {name} removed"));
+    }
+    draft.write(&whats.join(", "), None)
 }

@@ -48,6 +48,7 @@ mod gateway_kills;
 mod gateway_messages;
 mod gateway_processes;
 mod gateway_uplink;
+mod grant_commands;
 mod group;
 mod group_changes;
 mod health_commands;

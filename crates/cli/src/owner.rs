@@ -1,0 +1,335 @@
+//! `moteseal owner`: the secrets of an owner of confidential readings.
+
+mod files;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use moteseal_client::start_text;
+use moteseal_core::identity::{MAX_PEM, encode_public_pem};
+use moteseal_core::record::DeviceId;
+use moteseal_core::signature::Algorithm;
+use moteseal_grant::{BackupError, Owner, OwnerError, Share};
+use moteseal_verify::Roster;
+use serde_json::json;
+
+pub(crate) use files::{Columns, OwnerFile, read_encrypted};
+
+use crate::device_name::with_name;
+use crate::devices_file;
+use crate::failure::{Exit, Failure};
+use crate::grant::{To, Unlocking};
+use crate::key;
+use crate::progress::count;
+use crate::terminal::{Stdout, is_json, report_lines};
+use crate::time::{self, When};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make the file of an owner: its signing key, and later the secrets of its devices.
+    #[command(
+        after_help = "Example: moteseal owner new --group home --name alice --out keys/alice\n\
+                            makes keys/alice.owner    the owner's secrets, stay with the owner; make a backup\n\
+                            \x20     keys/alice.pub.pem  the public key, goes to the operator, who runs\n\
+                            \x20         moteseal roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice.pub.pem"
+    )]
+    New(New),
+    /// Make the stream secrets of devices with encrypted columns.
+    #[command(
+        after_help = "Example: moteseal owner add --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem \\\n      \
+                            --device dev1 --column temperature:Cel:i16/100! --column battery:V:u16/1000 --keys keys\n\
+                            makes keys/dev1.stream.key, the device's own copy of its secret.\n\
+                            Give all columns of the device's schema, in order; those with ! are encrypted."
+    )]
+    Add(Add),
+    /// Erase the keys of the past. Nobody can make grants for it any more.
+    #[command(
+        after_help = "Example: moteseal owner forget --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem --before -90d\n\
+                            Grants and backups that were made before still open the past; delete them, too."
+    )]
+    Forget(Forget),
+    /// Make an encrypted backup of an owner's file.
+    #[command(
+        after_help = "Examples:\n  moteseal owner backup --owner keys/alice.owner --to age1... --out alice.backup\n  \
+                            moteseal owner backup --owner keys/alice.owner --shares --out alice.backup\n\
+                            The second command prints three shares; any two of them restore the backup."
+    )]
+    Backup(Backup),
+    /// Restore an owner's file from a backup.
+    #[command(
+        after_help = "Example: moteseal owner restore alice.backup --share-file share-1 --share-file share-3 --out keys/alice.owner"
+    )]
+    Restore(Restore),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct New {
+    /// The group's name
+    #[arg(long)]
+    group: String,
+    /// The owner's name in the roster
+    #[arg(long)]
+    name: String,
+    /// The files to write: NAME.owner and NAME.pub.pem
+    #[arg(long, value_name = "NAME")]
+    out: PathBuf,
+    /// The suite of the owner's signatures: ed25519, esp256 or ml-dsa-44
+    #[arg(long, value_name = "SUITE", default_value = "ed25519", value_parser = ["ed25519", "esp256", "ml-dsa-44"])]
+    alg: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Add {
+    #[command(flatten)]
+    group: Group,
+    /// A device; repeat it for every device
+    #[arg(long = "device", value_name = "NAME", required_unless_present = "devices_file")]
+    devices: Vec<String>,
+    /// A file with a device on each line, as for `moteseal roster add`
+    #[arg(long, value_name = "FILE")]
+    devices_file: Option<PathBuf>,
+    #[command(flatten)]
+    columns: Columns,
+    /// The folder for the devices' copies of their secrets: NAME.stream.key
+    #[arg(long, value_name = "FOLDER")]
+    keys: PathBuf,
+    /// The first time that the keys cover; by default the group's first epoch
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    from: Option<When>,
+}
+
+/// The owner, and the group of its devices.
+#[derive(Args, Debug)]
+pub(crate) struct Group {
+    /// The owner's file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) owner: PathBuf,
+    /// The group's roster
+    #[arg(long)]
+    pub(crate) roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    pub(crate) operator: PathBuf,
+}
+
+impl Group {
+    /// Reads the owner's file and the roster, which must be of the same group.
+    pub(crate) fn read(&self) -> Result<(OwnerFile, Roster), Failure> {
+        let roster = crate::files::roster(&self.roster, &self.operator)?;
+        let owner = OwnerFile::read(&self.owner)?;
+        owner.check_group(&roster)?;
+        Ok((owner, roster))
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Forget {
+    #[command(flatten)]
+    group: Group,
+    /// Erase the keys of the epochs before the one that contains this time
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    before: When,
+    /// A device; repeat it for every device. By default all devices of the owner
+    #[arg(long = "device", value_name = "NAME")]
+    devices: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Backup {
+    /// The owner's file
+    #[arg(long, value_name = "FILE")]
+    owner: PathBuf,
+    #[command(flatten)]
+    to: To,
+    /// Encrypt for a new key and print three shares of it; any two of them restore the backup
+    #[arg(long, group = "recipient")]
+    shares: bool,
+    /// Write text in the form of PEM, for mail
+    #[arg(long)]
+    armour: bool,
+    /// The file to write
+    #[arg(long)]
+    out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Restore {
+    /// The backup
+    backup: PathBuf,
+    #[command(flatten)]
+    unlocking: Unlocking,
+    /// A file with a share; give two of them
+    #[arg(long = "share-file", value_name = "FILE", group = "unlock", num_args = 1)]
+    shares: Vec<PathBuf>,
+    /// The owner's file to write
+    #[arg(long)]
+    out: PathBuf,
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::New(arguments) => new(arguments),
+        Command::Add(arguments) => add(arguments),
+        Command::Forget(arguments) => forget(arguments),
+        Command::Backup(arguments) => backup(arguments),
+        Command::Restore(arguments) => restore(arguments),
+    }
+}
+
+/// Returns the failure for an error that names devices by their ids.
+fn failure(roster: &Roster, error: OwnerError) -> Failure {
+    let text = error.to_string();
+    let text = match error {
+        OwnerError::NotOwned { device } | OwnerError::BaseNotLater { device } => {
+            with_name(roster, device, &text)
+        }
+        _ => text,
+    };
+    Failure::usage(text).with_name(error.name())
+}
+
+fn named(error: BackupError) -> Failure {
+    let exit = match error {
+        BackupError::NoRandomness | BackupError::Owner(_) => Exit::Internal,
+        BackupError::File(_) => Exit::Refused,
+        _ => Exit::Usage,
+    };
+    Failure::named(exit, error.named())
+}
+
+fn new(arguments: &New) -> Result<(), Failure> {
+    let algorithm = Algorithm::from_name(&arguments.alg).ok_or_else(|| {
+        Failure::usage(format_args!("--alg {}: use ed25519, esp256 or ml-dsa-44", arguments.alg))
+    })?;
+    let name = arguments.out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+        Failure::usage(format_args!(
+            "--out {} does not name a file; for example: --out keys/alice",
+            arguments.out.display()
+        ))
+    })?;
+    let secrets = arguments.out.with_file_name(format!("{name}.owner"));
+    let public = arguments.out.with_file_name(format!("{name}.pub.pem"));
+    crate::files::check_absent(&public)?;
+    let owner = Owner::new(&arguments.group, &arguments.name, key::generate(algorithm)?)
+        .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
+    OwnerFile::create(&secrets, &owner)?;
+    let mut pem = [0; MAX_PEM];
+    let text = encode_public_pem(&owner.public_key(), &mut pem)
+        .map_err(|error| Failure::new(Exit::Internal, error))?;
+    crate::files::create(&public, text.as_bytes(), 0o644)?;
+    let (secrets, public) = (secrets.display().to_string(), public.display().to_string());
+    let lines = [format!("owner       {secrets}"), format!("public key  {public}")];
+    report_lines(lines, || json!({ "owner": secrets, "public_key": public }))
+}
+
+fn add(arguments: &Add) -> Result<(), Failure> {
+    let (mut owner, roster) = arguments.group.read()?;
+    let mut names = arguments.devices.clone();
+    if let Some(file) = &arguments.devices_file {
+        names.extend(devices_file::names(file)?);
+    }
+    let from = arguments
+        .from
+        .map_or(roster.periods()[0].first_epoch, |from| from.epoch(roster.calendar()));
+    let mut devices = Vec::with_capacity(names.len());
+    for name in &names {
+        let id = crate::files::device(&roster, &arguments.group.roster, name)?;
+        devices.push((name.as_str(), id));
+    }
+    let columns = arguments.columns.encrypted()?;
+    let copies = owner
+        .add(&roster, &devices, from, &columns, &arguments.keys)
+        .map_err(|error| error.about(&arguments.group.owner))?;
+    owner.save(&copies)?;
+    let text = format!(
+        "stream secrets of {} with {}: {}; give each device its own file and delete it here",
+        count(devices.len() as u64, "device"),
+        count(columns.len() as u64, "encrypted column"),
+        arguments.keys.display()
+    );
+    report_lines([text], || {
+        json!({
+            "owner": arguments.group.owner.display().to_string(),
+            "folder": arguments.keys.display().to_string(),
+            "devices": names,
+        })
+    })
+}
+
+fn forget(arguments: &Forget) -> Result<(), Failure> {
+    let (mut owner, roster) = arguments.group.read()?;
+    let epoch = arguments.before.epoch(roster.calendar());
+    let devices: Vec<DeviceId> = arguments
+        .devices
+        .iter()
+        .map(|name| crate::files::device(&roster, &arguments.group.roster, name))
+        .collect::<Result<_, _>>()?;
+    let devices = (!devices.is_empty()).then_some(&devices[..]);
+    let changed = owner.owner.forget(epoch, devices).map_err(|error| failure(&roster, error))?;
+    owner.save(&[])?;
+    let start = start_text(&roster, epoch);
+    let text = format!(
+        "keys before {start} erased from {}; grants and backups that were made before still open them",
+        count(changed as u64, "secret")
+    );
+    report_lines([text], || json!({ "before_epoch": epoch.0, "before": start, "secrets": changed }))
+}
+
+fn backup(arguments: &Backup) -> Result<(), Failure> {
+    let owner = OwnerFile::read(&arguments.owner)?.owner;
+    crate::files::check_absent(&arguments.out)?;
+    let (backup, shares) = if arguments.shares {
+        let (backup, shares) = owner.backup_with_shares(arguments.armour).map_err(named)?;
+        (backup, Some(shares))
+    } else {
+        let recipients = arguments.to.recipients()?;
+        (owner.backup(&recipients, arguments.armour).map_err(named)?, None)
+    };
+    crate::files::create(&arguments.out, &backup, moteseal_files::PRIVATE)?;
+    let out = arguments.out.display().to_string();
+    let texts: Vec<_> = shares.iter().flatten().map(Share::to_text).collect();
+    if is_json() {
+        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+        return Stdout::lock().line(json!({ "backup": out, "shares": texts }));
+    }
+    let mut stdout = Stdout::lock();
+    for text in &texts {
+        stdout.line(text.as_str())?;
+    }
+    report_lines([format!("backup of owner {}: {out}", owner.name())], || json!(null))
+}
+
+fn restore(arguments: &Restore) -> Result<(), Failure> {
+    crate::files::check_absent(&arguments.out)?;
+    let backup = read_encrypted(&arguments.backup)?;
+    let about = |error| named(error).about(&arguments.backup);
+    let owner = if arguments.shares.is_empty() {
+        Owner::restore(&backup, &arguments.unlocking.unlock()?).map_err(about)?
+    } else {
+        let shares: Vec<Share> =
+            arguments.shares.iter().map(|path| read_share(path)).collect::<Result<_, _>>()?;
+        Owner::restore_with_shares(&backup, &shares).map_err(about)?
+    };
+    OwnerFile::create(&arguments.out, &owner)?;
+    let text = format!(
+        "owner {} of group {} with {}: {}",
+        owner.name(),
+        owner.group_name(),
+        count(owner.streams().len() as u64, "secret"),
+        arguments.out.display()
+    );
+    report_lines([text], || {
+        json!({
+            "owner": arguments.out.display().to_string(),
+            "name": owner.name(),
+            "group": owner.group_name(),
+            "secrets": owner.streams().len(),
+        })
+    })
+}
+
+fn read_share(path: &Path) -> Result<Share, Failure> {
+    let text = crate::files::read(path)?;
+    let text = std::str::from_utf8(&text).unwrap_or_default();
+    Share::parse(text).map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))
+}

@@ -1,0 +1,172 @@
+//! The files of an owner: its secrets, and the devices' copies of theirs.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use moteseal_core::confidential::{ColumnId, StreamSecret};
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_device::runner::system_clock;
+use moteseal_grant::{MAX_FILE, Owner, encode_stream_secret};
+use moteseal_verify::Roster;
+use zeroize::Zeroizing;
+
+use crate::failure::{Exit, Failure};
+use crate::{files, key};
+
+/// A secret and the file for the device's copy of it.
+pub(crate) type DeviceCopy = (PathBuf, Zeroizing<String>);
+
+/// The columns of a schema, of which some are encrypted.
+#[derive(Args, Debug)]
+pub(crate) struct Columns {
+    /// A column of the devices' schema: NAME:UNIT:TYPE..., with ! at the end if it is encrypted;
+    /// repeat it for every column, in the order of the schema
+    #[arg(long = "column", value_name = "COLUMN")]
+    columns: Vec<String>,
+}
+
+impl Columns {
+    /// Returns the ids and the names of the encrypted columns.
+    ///
+    /// # Errors
+    /// A usage failure if the columns are not a schema, or if none is encrypted.
+    pub(crate) fn encrypted(&self) -> Result<Vec<(ColumnId, String)>, Failure> {
+        let mut fields = Vec::with_capacity(self.columns.len());
+        for text in &self.columns {
+            let field = Field::parse(text);
+            fields.push(field.map_err(|error| {
+                Failure::named(Exit::Usage, error.named()).of(format_args!("--column {text}"))
+            })?);
+        }
+        let mut buffer = vec![0; MAX_SCHEMA];
+        let schema = Schema::encode(&fields, &mut buffer)
+            .map_err(|error| Failure::named(Exit::Usage, error.named()).of("--column"))?;
+        let columns: Vec<_> = schema
+            .encrypted_columns()
+            .map(|(field, column)| (column, field.name.to_owned()))
+            .collect();
+        if columns.is_empty() {
+            return Err(Failure::usage(
+                "no column is encrypted; mark encrypted columns with !, for example \
+                 --column temperature:Cel:i16/100!",
+            ));
+        }
+        Ok(columns)
+    }
+}
+
+/// Reads an encrypted file: a grant or a backup.
+pub(crate) fn read_encrypted(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    read_up_to(path, MAX_FILE)
+}
+
+/// Reads a file. Its bytes are erased when they are dropped. A file that is longer than `limit` is
+/// read up to a byte more, so that the caller refuses it.
+fn read_up_to(path: &Path, limit: usize) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let fail = |error| Failure::file("read", path, &error);
+    let file = File::open(path).map_err(fail)?;
+    let length = file.metadata().map_err(fail)?.len();
+    let capacity = usize::try_from(length).unwrap_or(limit).min(limit) + 1;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
+    file.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(bytes)
+}
+
+/// An owner that was read from its file.
+pub(crate) struct OwnerFile {
+    path: PathBuf,
+    before: Zeroizing<Vec<u8>>,
+    pub(crate) owner: Owner,
+}
+
+impl OwnerFile {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let before = read_up_to(path, moteseal_grant::MAX_CONTENT)?;
+        let owner = Owner::decode(&before)
+            .map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))?;
+        Ok(Self { path: path.to_owned(), before, owner })
+    }
+
+    /// Writes the file of a new or restored owner. Never replaces a file.
+    pub(crate) fn create(path: &Path, owner: &Owner) -> Result<(), Failure> {
+        files::create(path, &encode(owner)?, moteseal_files::PRIVATE)
+    }
+
+    /// Checks that the owner is one of the roster's group.
+    pub(crate) fn check_group(&self, roster: &Roster) -> Result<(), Failure> {
+        if self.owner.group_name() == roster.group_name() {
+            return Ok(());
+        }
+        let text = format!(
+            "the owner is one of group {}, and the roster is that of group {}",
+            self.owner.group_name(),
+            roster.group_name()
+        );
+        Err(Failure::usage(text).with_name("WrongGroup").about(&self.path))
+    }
+
+    /// Makes a secret for each device. Returns the devices' copies, which [`save`](Self::save) writes.
+    ///
+    /// # Errors
+    /// A usage failure if a device has a secret of the same time or a later one, or if there is a file
+    /// with the name of its copy.
+    pub(crate) fn add(
+        &mut self,
+        roster: &Roster,
+        devices: &[(&str, DeviceId)],
+        from: EpochNumber,
+        columns: &[(ColumnId, String)],
+        folder: &Path,
+    ) -> Result<Vec<DeviceCopy>, Failure> {
+        let columns: Vec<_> = columns.iter().map(|(id, name)| (*id, name.as_str())).collect();
+        let base = base(roster, from);
+        let mut copies = Vec::with_capacity(devices.len());
+        for (name, device) in devices {
+            let path = folder.join(format!("{name}.stream.key"));
+            files::check_absent(&path)?;
+            let mut bytes = Zeroizing::new([0; 32]);
+            key::random(&mut *bytes)?;
+            let secret = StreamSecret::new(*bytes, base);
+            copies.push((path, encode_stream_secret(&secret)));
+            self.owner.add(*device, secret, &columns).map_err(|error| {
+                let text = error.to_string().replace(&device.to_string(), name);
+                Failure::usage(text).with_name(error.name())
+            })?;
+        }
+        Ok(copies)
+    }
+
+    /// Replaces the owner's file, unless another process has replaced it in the meantime, and then
+    /// writes the devices' copies. A secret is thus never used that the owner does not have.
+    pub(crate) fn save(&self, copies: &[DeviceCopy]) -> Result<(), Failure> {
+        let after = encode(&self.owner)?;
+        if *read_up_to(&self.path, moteseal_grant::MAX_CONTENT)? != *self.before {
+            return Err(Failure::usage(format_args!(
+                "{} was changed while this command ran; run the command again",
+                self.path.display()
+            )));
+        }
+        moteseal_files::replace(&self.path, &after, moteseal_files::PRIVATE)
+            .map_err(|error| Failure::file("write", &self.path, &error))?;
+        if let Some(folder) = copies.first().and_then(|(path, _)| path.parent()) {
+            files::create_folder(folder)?;
+        }
+        let copies: Vec<_> =
+            copies.iter().map(|(path, text)| (path.clone(), text.as_bytes())).collect();
+        files::create_many(&copies)
+    }
+}
+
+fn encode(owner: &Owner) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    owner.encode().map_err(|error| Failure::named(Exit::Usage, error.named()))
+}
+
+/// Returns the base epoch of a secret for readings from `from` on. The keys cover 2^32 epochs; at
+/// least half of them are in the future.
+fn base(roster: &Roster, from: EpochNumber) -> EpochNumber {
+    let now = roster.epoch_of(system_clock());
+    from.max(EpochNumber(now.0.saturating_sub(1 << 31)))
+}

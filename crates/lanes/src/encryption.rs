@@ -61,12 +61,11 @@ impl Host {
             .checked_mul(width as u64)
             .and_then(|length| start?.checked_add(length)?.checked_add(BATCH as u64));
         let mut batch = Zeroizing::new([0; BATCH]);
-        let (mut position, mut at) = (start.unwrap_or(0), BATCH);
         let mut cells = (first.0..).map(Sequence).zip(cells);
-        if is_in_lanes && end.is_some() {
+        if is_in_lanes && let (Some(start), Some(_)) = (start, end) {
             // A batch begins with the block of the first cell, and widths divide the batch.
-            at = (position % 64) as usize;
-            position -= at as u64;
+            let mut at = (start % 64) as usize;
+            let mut position = start - at as u64;
             if !self.key_stream(stream.key().expose(), position / 64, &mut batch) {
                 return apply_each(stream, cells);
             }

@@ -342,6 +342,7 @@ impl Bundle {
             digest: Digest::NULL,
             framing: Framing::Prefixed,
             check: None,
+            encrypted: 0,
         };
         Self {
             key,

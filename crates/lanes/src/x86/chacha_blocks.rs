@@ -23,7 +23,7 @@ pub(super) fn blocks_avx2(key: &[u8; 32], first: u64, out: &mut [u8; 64 * BLOCKS
 }
 
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation)]
+#[allow(clippy::cast_possible_truncation, clippy::needless_range_loop)]
 fn blocks(key: &[u8; 32], first: u64, out: &mut [u8; 64 * BLOCKS]) {
     let mut start = [[0; BLOCKS]; 16];
     for (word, constant) in start.iter_mut().zip(CHACHA) {
@@ -55,6 +55,7 @@ fn blocks(key: &[u8; 32], first: u64, out: &mut [u8; 64 * BLOCKS]) {
 }
 
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 fn quarter(s: &mut [[u32; BLOCKS]; 16], a: usize, b: usize, c: usize, d: usize) {
     for lane in 0..BLOCKS {
         s[a][lane] = s[a][lane].wrapping_add(s[b][lane]);

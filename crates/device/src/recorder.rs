@@ -55,7 +55,7 @@ pub enum RecordError {
         "a replay cannot keep readings with encrypted columns in its journal; seal the table with \
          `moteseal seal`"
     )]
-    ColumnEncrypted,
+    ReplayEncrypted,
 }
 
 impl RecordError {
@@ -68,7 +68,7 @@ impl RecordError {
             Self::Outbox(error) => error.name(),
             Self::NotThisDevice(_) => "OtherDevice",
             Self::OtherSchema(_) => "OtherSchema",
-            Self::ColumnEncrypted => "ColumnEncrypted",
+            Self::ReplayEncrypted => "ReplayEncrypted",
         }
     }
 
@@ -139,7 +139,7 @@ impl<K: Signer> Recorder<K> {
         journal: &Path,
     ) -> Result<(Self, Recovered), RecordError> {
         if sealer.profile().columns.is_some() {
-            return Err(RecordError::ColumnEncrypted);
+            return Err(RecordError::ReplayEncrypted);
         }
         let path = journal;
         let journal = Journal::open(path)?;

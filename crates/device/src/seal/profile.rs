@@ -23,7 +23,7 @@ named_errors! {
         /// The schema has encrypted columns, and there are no keys for them.
         NoStreamSecret => "the schema has encrypted columns; give the device its stream secret",
         /// The keys are not those of the schema's encrypted columns.
-        WrongColumns => "the keys are for other columns than the encrypted ones of the schema",
+        WrongColumn => "the keys are for other columns than the encrypted ones of the schema",
     }
 }
 
@@ -93,7 +93,7 @@ impl Profile {
     /// Creates the profile of a device whose schema has encrypted columns. `columns` are their keys.
     ///
     /// # Errors
-    /// `UnknownDevice`; `WrongColumns` if the keys are not those of the schema's encrypted columns.
+    /// `UnknownDevice`; `WrongColumn` if the keys are not those of the schema's encrypted columns.
     pub fn with_columns(
         roster: &Roster,
         name: &str,
@@ -102,7 +102,7 @@ impl Profile {
         columns: ColumnKeys,
     ) -> Result<Self, ProfileError> {
         if !columns.are_of(schema) {
-            return Err(ProfileError::WrongColumns);
+            return Err(ProfileError::WrongColumn);
         }
         let profile = Self::create(roster, name, scheme, schema)?;
         Ok(Self { columns: Some(Box::new(columns)), ..profile })

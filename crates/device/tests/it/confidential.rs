@@ -287,8 +287,8 @@ fn a_profile_has_the_keys_of_its_encrypted_columns_or_does_not_exist() {
         Profile::with_columns(&roster(), name, Scheme::Star, &schema, keys).unwrap_err()
     };
     let own = keys(&encrypted).unwrap();
-    assert_eq!(with("dev1", &plain, own.clone()), ProfileError::WrongColumns);
-    assert_eq!(with("dev1", &schema(true, true), own.clone()), ProfileError::WrongColumns);
+    assert_eq!(with("dev1", &plain, own.clone()), ProfileError::WrongColumn);
+    assert_eq!(with("dev1", &schema(true, true), own.clone()), ProfileError::WrongColumn);
     assert_eq!(with("nobody", &encrypted, own), ProfileError::UnknownDevice);
 }
 

@@ -397,5 +397,5 @@ fn a_recorder_refuses_encrypted_columns() {
     let profile = profile(Scheme::Star, &schema(true, true), Some(keys));
     let sealer = Sealer::new(profile, secret(), SaltKey::new([2; 32]), chain);
     let opened = Recorder::open(sealer, outbox, &folder.path().join("recorded"));
-    assert_eq!(opened.unwrap_err().name(), "ColumnEncrypted");
+    assert_eq!(opened.unwrap_err().name(), "ReplayEncrypted");
 }

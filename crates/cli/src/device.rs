@@ -316,9 +316,8 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     #[allow(clippy::cast_possible_truncation)]
     let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;
     let named = (&*config.device, config.scheme.into());
-    let profile = own_secret
-        .profile(&opened.0, &roster, named, &schema)
-        .map_err(in_key("stream_secret"))?;
+    let profile =
+        own_secret.profile(&opened.0, &roster, named, &schema).map_err(in_key("stream_secret"))?;
     let link_key = LinkKey::new(&secret);
     let (health, health_link) =
         own_health(&config.device, policy, single.is_none().then_some(&*state))?;

@@ -19,13 +19,11 @@ use crate::terminal::report;
 
 /// Make the secret of a device's stream, from which the keys of its encrypted columns are derived.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example: moteseal key stream --out keys/dev1.stream.key --base 494000\n\
+#[command(after_help = "Example: moteseal key stream --out keys/dev1.stream.key --base 494000\n\
                   The owner of the readings keeps the file: it decrypts all of them. The device needs it for its first\n\
                   start with encrypted columns (stream_secret in its configuration, or moteseal seal --stream-secret).\n\
                   It keeps the keys of the current and of later epochs next to the state of its chain, and the file can\n\
-                  then be removed from the device."
-)]
+                  then be removed from the device.")]
 pub(crate) struct Stream {
     /// The file to write: 64 hexadecimal digits, a space, the base epoch; readable only by its owner
     #[arg(long, value_name = "FILE")]
@@ -42,9 +40,10 @@ pub(crate) fn make(Stream { out, base }: &Stream) -> Result<(), Failure> {
     let digits = Zeroizing::new(hex::encode(*secret));
     let text = Zeroizing::new(format!("{} {base}\n", *digits));
     files::create(out, text.as_bytes(), moteseal_files::PRIVATE)?;
-    report(format_args!("stream secret from epoch {base}: {}", out.display()), || {
-        json!({ "file": out.display().to_string(), "base": base })
-    })
+    report(
+        format_args!("stream secret from epoch {base}: {}", out.display()),
+        || json!({ "file": out.display().to_string(), "base": base }),
+    )
 }
 
 /// Reads the secret of a stream: 64 hexadecimal digits, a space, the base epoch in decimal.

@@ -324,7 +324,9 @@ impl<K: Signer> Sealer<K> {
         self.check_record(record)?;
         let mut bundle = None;
         self.scratch.clear();
-        self.scratch.extend_from_slice(record);
+        if self.profile.columns.is_some() {
+            self.scratch.extend_from_slice(record);
+        }
         if self.would_open(epoch, record.len()).is_some() {
             self.check(epoch)?;
             let mut cipher = self.profile.cipher(self.chain.next_index, epoch)?;
@@ -345,7 +347,10 @@ impl<K: Signer> Sealer<K> {
                 #[allow(clippy::cast_possible_truncation)]
                 open.records.extend_from_slice(&(record.len() as u16).to_be_bytes());
             }
-            open.records.extend_from_slice(&self.scratch);
+            open.records.extend_from_slice(match open.cipher {
+                Some(_) => &self.scratch,
+                None => record,
+            });
             open.count += 1;
             if let Some(Encryption { covered: Some(covered), .. }) = &mut open.cipher {
                 covered.add(record);

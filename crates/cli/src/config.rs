@@ -186,6 +186,9 @@ pub(crate) struct Device {
     pub(crate) operator: PathBuf,
     /// The device's own link secret.
     pub(crate) link_secret: PathBuf,
+    /// The file with the secret of the device's stream, with `{device}` in place of its name. It is
+    /// needed until the keys of all encrypted columns are next to the state of the chain.
+    pub(crate) stream_secret: Option<String>,
     /// The folder of the journal.
     pub(crate) state: PathBuf,
     /// The file with the state of the device's chain, if it is not next to the key.

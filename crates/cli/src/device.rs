@@ -18,7 +18,7 @@ use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::runner::{self, UrgentReading};
 use moteseal_device::sensors::Sensors;
-use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording, chain_state};
+use moteseal_device::{DurableMote, Import, Outbox, Recording, chain_state};
 use moteseal_net::health::NodeHealth;
 use moteseal_net::link::{State, until_up};
 use moteseal_net::{AnyChild, ChildLink as _, LinkError};
@@ -39,6 +39,7 @@ use crate::policy_watch::PolicyWatch;
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
 use crate::roster_watch::RosterWatch;
+use crate::stream_secret::OwnSecret;
 use crate::terminal::{diagnostic, report, report_lines};
 use crate::time;
 
@@ -216,14 +217,17 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
         Source::read(&config.source, &folder, roster.calendar()).map_err(in_key("source"))?;
     let schema = Schema::decode(source.schema())
         .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
-    let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
-        .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
     let state = folder.join(&config.state);
     let chain_path = match &config.chain {
         Some(chain) => folder.join(chain),
         None => default_state_path(&key_path, device)?,
     };
     check_state(listed, &public, &key_path, &chain_path, "chain").map_err(in_key("chain"))?;
+    let stream_secret = config.stream_secret.as_ref();
+    let stream_secret =
+        stream_secret.map(|path| config::device_path(path, &config.device, &folder));
+    let own_secret = OwnSecret { path: stream_secret.as_deref(), named: "stream_secret" };
+    own_secret.check(&schema, &chain_path).map_err(in_key("stream_secret"))?;
     let mut sums = match &single {
         None => sums::read_all(&config, file, &folder, &roster, device)?,
         // A process that records one reading answers no queries.
@@ -311,6 +315,9 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     // The low half of the challenge is as random as the high half, which the session uses.
     #[allow(clippy::cast_possible_truncation)]
     let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;
+    let named = (&*config.device, config.scheme.into());
+    let profile =
+        own_secret.profile(&opened.0, &roster, named, &schema).map_err(in_key("stream_secret"))?;
     let link_key = LinkKey::new(&secret);
     let (health, health_link) =
         own_health(&config.device, policy, single.is_none().then_some(&*state))?;

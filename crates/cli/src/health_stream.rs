@@ -86,6 +86,8 @@ impl Place<'_> {
             next_key: config.next_key.as_ref().map(path),
             salt_key: config.salt_key.as_ref().map(path),
             link_secret: secret,
+            // The columns of reports are in plaintext.
+            stream_secret: None,
             chain: config.chain.as_ref().map(path),
             state,
             schema: stream.schema().to_vec(),

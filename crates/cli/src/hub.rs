@@ -186,6 +186,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             key_path,
             next_key: source.next_key.as_ref().map(|path| folder.join(path)),
             link_secret: SecretSource::File(config.link_secret_path(source, &folder)),
+            stream_secret: config.stream_secret_path(source, &folder, mapping.schema()),
             chain: source.chain.as_ref().map(|path| folder.join(path)),
             state: state.join(&source.device),
             schema: mapping.schema().to_vec(),

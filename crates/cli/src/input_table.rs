@@ -12,7 +12,7 @@ use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
-use moteseal_device::{Import, Outbox, Profile, Recording, Sealer, chain_state};
+use moteseal_device::{Import, Outbox, Recording, Sealer, chain_state};
 use moteseal_verify::Roster;
 use moteseal_verify::roster::{Device, Term};
 use serde::Deserialize;
@@ -20,6 +20,7 @@ use serde::Deserialize;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
+use crate::stream_secret::OwnSecret;
 use crate::terminal::diagnostic;
 use crate::time;
 
@@ -54,12 +55,13 @@ enum Separator {
 }
 
 /// The syntax of columns and times, for `--help`.
-pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?]:\n  \
+pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][!]:\n  \
     NAME     its name in the table's header\n  \
     UNIT     a SenML unit, for example Cel, %RH or V; may be empty\n  \
     TYPE     u8 i8 u16 i16 u32 i32 u64 i64 f32 f64; bool; enum(off,on); text32 (at most 32 bytes);\n           \
              timestamp (RFC 3339); point (latitude,longitude in degrees)\n  \
     ?        an empty cell is null\n  \
+    !        at the end: the column is encrypted (ChaCha20), which needs the device's stream secret\n  \
     A value is (recorded integer + OFFSET) / DIVISOR: 27.97 as i16/100 takes two bytes\n  \
     and is read back as 27.97. A value that does not fit is an error; values are never rounded.\n\n\
     Times are Unix seconds or milliseconds, RFC 3339, YYYY-MM-DD HH:MM:SS or YYYY-MM-DD\n\
@@ -83,7 +85,7 @@ pub(crate) struct Source {
     /// With --every: the time of the first reading (RFC 3339, or YYYY-MM-DD)
     #[arg(long, value_name = "TIME", value_parser = time::instant, requires = "every")]
     start: Option<u64>,
-    /// A column to seal, as NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?]; repeat it for every column
+    /// A column to seal, as NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][!]; repeat it for every column
     #[arg(long = "column", value_name = "SPEC")]
     columns: Vec<String>,
     /// Instead of --column: seal the text of this column unchanged; records may then differ in
@@ -103,6 +105,10 @@ pub(crate) struct Source {
     /// The device's salt key; default: NAME.salt.key next to NAME.key.pem
     #[arg(long, value_name = "KEY")]
     salt_key: Option<PathBuf>,
+    /// The secret of the device's stream, if columns are encrypted. The first run derives the columns'
+    /// keys from it and keeps them next to the chain's state; later runs do not need it
+    #[arg(long, value_name = "FILE")]
+    stream_secret: Option<PathBuf>,
     /// The group's roster
     #[arg(long)]
     roster: PathBuf,
@@ -185,10 +191,9 @@ impl Source {
         let recording = self.import(&roster)?;
         let schema = Schema::decode(&recording.schema)
             .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
-        let mut profile = Profile::new(&roster, &self.device, self.scheme.into(), &schema)
-            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
-        profile.max_events = self.max_events.unwrap_or(profile.max_events);
         let state = self.state(device)?;
+        let secret = OwnSecret { path: self.stream_secret.as_deref(), named: "--stream-secret" };
+        secret.check(&schema, &state)?;
         let entry = roster
             .device(device)
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
@@ -225,6 +230,9 @@ impl Source {
                 state.display()
             )));
         }
+        let named = (&*self.device, self.scheme.into());
+        let mut profile = secret.profile(&outbox, &roster, named, &schema)?;
+        profile.max_events = self.max_events.unwrap_or(profile.max_events);
         let keys = KeyRing::new(vec![key], entry)
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the key"))?;
         Ok(Ready { sealer: Sealer::new(profile, keys, salt_key, chain), roster, recording, outbox })

@@ -43,6 +43,7 @@ mod seal;
 mod signed_time;
 mod store;
 mod stream;
+mod stream_secret;
 mod succession;
 mod sum;
 mod table;

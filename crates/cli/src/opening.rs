@@ -15,7 +15,7 @@ use moteseal_device::durable::Identity;
 use moteseal_device::hosted::{Device, Trouble};
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
-use moteseal_device::{DurableMote, Outbox, Profile, chain_state};
+use moteseal_device::{DurableMote, Outbox, chain_state};
 use moteseal_net::ParentAddress;
 use moteseal_service::health::Start;
 use moteseal_verify::Roster;
@@ -25,6 +25,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::check_state;
 use crate::progress::count;
+use crate::stream_secret::OwnSecret;
 use crate::terminal::diagnostic;
 
 /// Where the link secret of a device comes from.
@@ -47,6 +48,8 @@ pub(crate) struct Opening {
     /// The salt key, if it is not next to the key.
     pub(crate) salt_key: Option<PathBuf>,
     pub(crate) link_secret: SecretSource,
+    /// The file with the stream secret.
+    pub(crate) stream_secret: Option<PathBuf>,
     /// The state of the device's chain, if it is not next to the key.
     pub(crate) chain: Option<PathBuf>,
     pub(crate) state: PathBuf,
@@ -96,7 +99,14 @@ impl Opening {
         };
         check_state(listed, &first, &self.key_path, &chain, "chain")
             .map_err(|error| ("chain", error))?;
+        let schema = Schema::decode(&self.schema)
+            .map_err(|error| ("columns", Failure::named(Exit::Usage, error.named())))?;
+        self.own_secret().check(&schema, &chain).map_err(|error| ("stream_secret", error))?;
         Ok(Keys { ring, first, secret, chain })
+    }
+
+    fn own_secret(&self) -> OwnSecret<'_> {
+        OwnSecret { path: self.stream_secret.as_deref(), named: "stream_secret" }
     }
 
     /// Opens the device's journal.
@@ -111,8 +121,6 @@ impl Opening {
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
         let schema = Schema::decode(&self.schema)
             .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
-        let profile = Profile::new(&roster, &self.name, self.scheme, &schema)
-            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
         let challenge = getrandom::u64().map_err(|error| {
             Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
         })?;
@@ -121,6 +129,8 @@ impl Opening {
         #[allow(clippy::cast_possible_truncation)]
         let opened =
             Outbox::open_forwarding(&self.state, &chain, &roster, self.device, challenge as u32)?;
+        let named = (&*self.name, self.scheme);
+        let profile = self.own_secret().profile(&opened.0, &roster, named, &schema)?;
         let link = LinkKey::new(&secret);
         let coordinators = roster.coordinators();
         let keeps_ended = false;

@@ -36,7 +36,7 @@
 //! // The device seals two readings of the epoch 0.
 //! let mut buffer = [0; MAX_SCHEMA];
 //! let schema = Schema::encode(&[Field::parse("celsius:Cel:i16/10")?], &mut buffer)?;
-//! let profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).ok_or("no such device")?;
+//! let profile = Profile::new(&roster, "dev1", Scheme::Star, &schema)?;
 //! let chain = Chain::start(profile.certificate);
 //! let mut sealer = Sealer::new(profile, key, SaltKey::new([3; 32]), chain);
 //! sealer.push(EpochNumber(0), &215_i16.to_be_bytes())?;

@@ -209,7 +209,7 @@ impl<'k> Group<'k> {
         for ((mote, (secret, salt)), place) in motes.iter().zip(&keys.devices).zip(0..) {
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
             let profile = Profile::new(roster, mote.name, scheme_of(place), &schema);
-            let profile = profile.ok_or_else(|| internal("a mote has no profile"))?;
+            let profile = profile.map_err(internal)?;
             let link =
                 LinkKey::new(&LinkKey::secret_of(&keys.link, roster.group(), profile.device));
             links.push((profile.device, link.clone()));

@@ -105,8 +105,7 @@ pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
                 .find(|(of, ..)| *of == name)
                 .ok_or_else(|| internal("a mote has no keys"))?;
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
-            let profile = Profile::new(&roster, &name, scheme, &schema)
-                .ok_or_else(|| internal("a mote has no profile"))?;
+            let profile = Profile::new(&roster, &name, scheme, &schema).map_err(internal)?;
             let device = profile.device;
             let state =
                 default_state_path(&home.join("keys").join(format!("{name}.key.pem")), device)

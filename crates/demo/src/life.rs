@@ -211,8 +211,8 @@ fn seal(
     epochs: (EpochNumber, EpochNumber),
 ) -> Result<Vec<Bundle>, Failure> {
     let schema = Schema::decode(&device.mote.recording.schema).map_err(internal)?;
-    let profile = Profile::new(roster, device.mote.name, Scheme::Star, &schema)
-        .ok_or_else(|| internal("a mote has no profile"))?;
+    let profile =
+        Profile::new(roster, device.mote.name, Scheme::Star, &schema).map_err(internal)?;
     let salt = SaltKey::new(*device.salt);
     let mut sealer = Sealer::new(profile, device.key.clone(), salt, chain);
     let mut bundles = Vec::new();

@@ -533,8 +533,7 @@ fn durable(
     folder: &Path,
 ) -> Result<DurableMote<SecretKey>, Failure> {
     let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
-    let profile = Profile::new(&keys.roster, mote.name, Scheme::Star, &schema)
-        .ok_or_else(|| internal("a mote has no profile"))?;
+    let profile = Profile::new(&keys.roster, mote.name, Scheme::Star, &schema).map_err(internal)?;
     let folder = folder.join(mote.name);
     std::fs::create_dir_all(&folder).map_err(internal)?;
     let chain = folder.join("chain");

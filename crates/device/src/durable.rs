@@ -11,18 +11,23 @@
 //! stores an opened index in the state before it syncs the journal, and a signed position before it
 //! sends anything. If the process is killed between storing the index and syncing the journal, the
 //! mote skips the index, and the next seal states `restart`.
+//!
+//! The journal has ciphertext of encrypted columns, with the nonces and the commitments of their keys,
+//! and no key. A replay encrypts nothing: a seal that was open takes no further reading, and the next
+//! reading of its epoch opens the next index with a new nonce.
 
 mod answering;
 mod compaction;
 mod entry;
+mod error;
 mod receiving;
 mod urgent;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-use moteseal_api::ErrorKind;
-use moteseal_core::cbor::BufferTooSmall;
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
@@ -33,122 +38,25 @@ use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, AnnouncementError};
 use moteseal_store::Journal;
-use moteseal_store::journal::JournalError;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::policy::Ledger;
 use moteseal_verify::Roster;
 use tracing::warn;
 
 use crate::key_ring::KeyRing;
-use crate::mote::{Mote, Unstated};
-use crate::outbox::{Outbox, OutboxError};
+use crate::mote::{Mote, Prepared, SealKeys, Unstated};
+use crate::outbox::Outbox;
 use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
-use entry::{Input, Start, is_of_no_seal};
+use entry::{Input, Start, is_of_no_seal, split_keys, with_keys};
+pub use error::DurableError;
 use urgent::Urgent;
 pub use urgent::{MOST_PENDING, SignedEvent, UrgentOutcome, UrgentPlace, UrgentRefused};
 
 /// The journal is rewritten when at least this many of its records, and at least half of them, are
 /// obsolete.
 const STALE_RECORDS: u64 = 256;
-
-/// Why a durable mote cannot continue.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DurableError {
-    /// The chain does not accept the reading or the epoch.
-    #[error(transparent)]
-    Refused(#[from] SealRefused),
-    /// The journal failed.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
-    /// The chain's state could not be read or written.
-    #[error(transparent)]
-    Outbox(#[from] OutboxError),
-    /// The journal belongs to another device, or is not the journal of a mote.
-    #[error(
-        "{} is not a journal of this device; give each device its own state folder",
-        .0.display()
-    )]
-    NotThisDevice(PathBuf),
-    /// The journal contains readings with another schema that the gateway does not have yet.
-    #[error(
-        "{} holds readings with other columns that the gateway does not have yet; run once \
-         more with those columns, or move the file away to discard the readings",
-        .0.display()
-    )]
-    OtherSchema(PathBuf),
-    /// The journal contains readings for seals of the other scheme (star or tree) that the gateway
-    /// does not have yet.
-    #[error(
-        "{} holds readings, sealed by {}, that the gateway does not have yet; run once more \
-         with that scheme, or move the file away to discard the readings",
-        .0.display(), .1.as_str()
-    )]
-    OtherScheme(PathBuf, Scheme),
-    /// A frame that must be sent is too long. This is a bug, because readings that are too long are
-    /// rejected earlier.
-    #[error("a frame that must be sent is too long: {0}")]
-    Unsendable(#[from] BufferTooSmall),
-    /// The journal names a version of the roster that the given roster does not succeed.
-    #[error(
-        "{} was written under version {named} of the roster, which the given roster does not \
-         succeed; give the device the newest roster",
-        .journal.display()
-    )]
-    RosterNotLater {
-        /// The journal.
-        journal: PathBuf,
-        /// The version of the roster that the journal names.
-        named: u32,
-    },
-    /// Another sealer with the same key has extended the chain.
-    #[error(
-        "{} is outdated: the key has sealed elsewhere since it was written. Its next seal \
-         would be {next}, but the chain's state is at {found}; move the file away to \
-         discard its readings",
-        .journal.display()
-    )]
-    SealedElsewhere {
-        /// The journal.
-        journal: PathBuf,
-        /// The index that this mote would use next.
-        next: SealIndex,
-        /// The next index according to the chain's state.
-        found: SealIndex,
-    },
-}
-
-impl DurableError {
-    /// Returns the error's name.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Refused(error) => error.name(),
-            Self::Journal(error) => error.name(),
-            Self::Outbox(error) => error.name(),
-            Self::NotThisDevice(_) => "OtherDevice",
-            Self::OtherSchema(_) => "OtherSchema",
-            Self::OtherScheme(..) => "OtherScheme",
-            Self::Unsendable(_) => "BufferTooSmall",
-            Self::SealedElsewhere { .. } => "SealedElsewhere",
-            Self::RosterNotLater { .. } => "NotLater",
-        }
-    }
-
-    /// Returns [`Internal`](ErrorKind::Internal) if the journal or the chain's state failed, and
-    /// [`Usage`](ErrorKind::Usage) otherwise.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Journal(_) | Self::Outbox(_) => ErrorKind::Internal,
-            _ => ErrorKind::Usage,
-        }
-    }
-}
-
-moteseal_api::named_error!(DurableError);
 
 /// The newest epoch that has readings, and their number.
 pub type Taken = Option<(EpochNumber, u64)>;
@@ -319,7 +227,9 @@ impl<K: Signer> DurableMote<K> {
             needs_sync: false,
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
-            durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
+            let (keys, record) = split_keys(record).ok_or_else(foreign)?;
+            let input = Input::decode(record).ok_or_else(foreign)?;
+            durable.apply(&input, keys.map(SealKeys::stated), number)?;
         }
         let named = durable.mote.profile().roster;
         if named != newest_roster {
@@ -441,7 +351,18 @@ impl<K: Signer> DurableMote<K> {
     /// # Errors
     /// [`DurableError`]. The reading was not added.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), DurableError> {
-        self.input(&Input::Reading(epoch, record))
+        self.sense_encrypted(epoch, record).map(drop)
+    }
+
+    /// Does the same as [`sense`](Self::sense). Returns the record as it is sealed.
+    fn sense_encrypted<'r>(
+        &mut self,
+        epoch: EpochNumber,
+        record: &'r [u8],
+    ) -> Result<Cow<'r, [u8]>, DurableError> {
+        let Prepared { keys, record } = self.mote.prepare(epoch, record)?;
+        self.input_with(&Input::Reading(epoch, &record), keys)?;
+        Ok(record)
     }
 
     /// Ends an epoch: closes the open seal. If nothing was sensed in the epoch, adds a seal that
@@ -451,7 +372,8 @@ impl<K: Signer> DurableMote<K> {
     /// [`DurableError`].
     pub fn end(&mut self, epoch: EpochNumber) -> Result<(), DurableError> {
         if self.mote.epoch().is_none_or(|open| open < epoch) {
-            self.input(&Input::Begin(epoch))?;
+            let keys = self.mote.keys_to_begin(epoch)?;
+            self.input_with(&Input::Begin(epoch), keys)?;
         }
         self.input(&Input::End(epoch))
     }
@@ -561,24 +483,48 @@ impl<K: Signer> DurableMote<K> {
     }
 
     fn input(&mut self, input: &Input<'_>) -> Result<(), DurableError> {
-        self.apply(input, self.records)?;
-        self.append(input)?;
+        self.input_with(input, None)
+    }
+
+    /// Applies an input that opens a seal with these keys, and writes both to the journal.
+    fn input_with(
+        &mut self,
+        input: &Input<'_>,
+        keys: Option<SealKeys>,
+    ) -> Result<(), DurableError> {
+        let commitments = keys.as_ref().map(SealKeys::commitments);
+        self.apply(input, keys, self.records)?;
+        self.append_with(input, commitments.as_ref())?;
         self.tidy()
     }
 
     fn append(&mut self, input: &Input<'_>) -> Result<(), DurableError> {
-        self.journal.append(&input.encode())?;
+        self.append_with(input, None)
+    }
+
+    fn append_with(
+        &mut self,
+        input: &Input<'_>,
+        keys: Option<&KeyCommitments>,
+    ) -> Result<(), DurableError> {
+        self.journal.append(&with_keys(keys, input.encode()))?;
         self.records += 1;
         self.needs_sync |= !matches!(input, Input::Progress(_));
         Ok(())
     }
 
-    /// Applies an input. `record` is the number of the input's record in the journal.
-    fn apply(&mut self, input: &Input<'_>, record: u64) -> Result<(), DurableError> {
+    /// Applies an input. `keys` are those of the seal that it opens, and `record` is the number of the
+    /// input's record in the journal.
+    fn apply(
+        &mut self,
+        input: &Input<'_>,
+        keys: Option<SealKeys>,
+        record: u64,
+    ) -> Result<(), DurableError> {
         let (chain, taken) = (self.mote.chain(), self.taken);
         match *input {
             Input::Reading(epoch, reading) => {
-                self.mote.sense(epoch, reading)?;
+                self.mote.take(epoch, keys, reading)?;
                 let count = self.taken.filter(|(of, _)| *of == epoch).map_or(0, |(_, count)| count);
                 self.taken = Some((epoch, count + 1));
             }
@@ -599,7 +545,7 @@ impl<K: Signer> DurableMote<K> {
                 self.superseded.push(chain.position);
                 self.mote.leave(index);
             }
-            Input::Begin(epoch) => self.mote.begin(epoch)?,
+            Input::Begin(epoch) => self.mote.go_to(epoch, keys)?,
             Input::End(epoch) => self.mote.end(epoch)?,
             Input::PassOver(next_index, epoch, readings, closed) => {
                 self.mote.pass_over(next_index, epoch, closed)?;
@@ -632,7 +578,7 @@ impl<K: Signer> DurableMote<K> {
                 self.guards.entry(querier).and_modify(|guard| guard.forget(query));
             }
             Input::Unstated(ref unstated) => self.mote.set_unstated(unstated.clone()),
-            Input::Part(epoch) => self.mote.part(epoch)?,
+            Input::Part(epoch) => self.mote.part_with(epoch, keys)?,
             Input::Urgent { schema, event } => self.urgent.add(schema, event),
             Input::UrgentDone(digest) => self.urgent.remove(&digest),
             Input::UrgentSent(digest) => self.urgent.sent(&digest),

@@ -44,7 +44,7 @@
 //! let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
 //!
 //! let schema = Schema::decode(&recording.schema)?;
-//! let profile = Profile::new(&roster, "sensor", Scheme::Star, &schema).ok_or("no such device")?;
+//! let profile = Profile::new(&roster, "sensor", Scheme::Star, &schema)?;
 //! let chain = Chain::start(profile.certificate);
 //! let mut sealer = Sealer::new(profile, device, SaltKey::new([3; 32]), chain);
 //! for (unix_ms, record) in recording.iter() {
@@ -64,6 +64,7 @@ pub mod broadcast;
 pub mod chain_state;
 mod clock;
 pub mod coap;
+pub mod column_keys;
 pub mod durable;
 pub mod health_stream;
 pub mod hosted;
@@ -84,10 +85,11 @@ mod warning_log;
 
 pub use answerer::Answerer;
 pub use answerers::Answerers;
+pub use column_keys::ColumnKeys;
 pub use durable::DurableMote;
 pub use import::{Import, ImportError, Recording};
 pub use mote::Mote;
 pub use outbox::{Outbox, OutboxError};
 pub use recorder::Recorder;
 pub use recording::{Batch, BatchRefused, Sealed};
-pub use seal::{Bundle, Chain, Covered, Profile, SealRefused, Sealer};
+pub use seal::{Bundle, Chain, Covered, Profile, ProfileError, SealRefused, Sealer};

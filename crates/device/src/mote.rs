@@ -23,6 +23,8 @@
 //! [`Mote::would_open`] before the first event of a seal is added. Closed seals survive if the
 //! caller stores [`Waiting`]. The readings of an open seal are lost in a restart, and the next seal
 //! states the gap (`restart`).
+//!
+//! Buffers and queues have ciphertext of encrypted columns ([`Profile::with_columns`]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,6 +49,7 @@ use moteseal_verify::{Roster, write};
 use crate::key_ring::KeyRing;
 use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
+mod encryption;
 mod ended;
 mod hash;
 mod outdated;
@@ -54,6 +57,7 @@ mod rollback;
 mod unstated;
 mod urgent;
 
+pub(crate) use encryption::{Prepared, SealKeys};
 use ended::Epochs;
 pub use ended::{EndedEpoch, MAX_ENDED};
 pub use rollback::{IMPLAUSIBLE_INDEX, Progress, Received, Rollback, SentBefore};
@@ -102,6 +106,8 @@ struct Open<const N: usize> {
     counters: Counters,
     answers: Answers,
     forwarder: Box<Forwarder<N>>,
+    /// The keys of the encrypted columns; `None` if the schema has none.
+    keys: Option<SealKeys>,
 }
 
 /// The state from which a seal's root is computed.
@@ -347,10 +353,11 @@ impl<K: Signer, const N: usize> Mote<K, N> {
     #[must_use]
     pub fn would_open(&mut self, epoch: EpochNumber, record: &[u8]) -> Option<Chain> {
         let limit = self.limit();
-        let goes_on = self
-            .open
-            .as_mut()
-            .is_some_and(|open| open.epoch == epoch && open.has_room(record, limit));
+        let goes_on = self.open.as_mut().is_some_and(|open| {
+            open.epoch == epoch
+                && open.keys.as_ref().is_none_or(SealKeys::can_encrypt)
+                && open.has_room(record, limit)
+        });
         let next_index = SealIndex(self.chain.next_index.0.saturating_add(1));
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
@@ -361,16 +368,31 @@ impl<K: Signer, const N: usize> Mote<K, N> {
     /// # Errors
     /// [`SealRefused`]. The reading was not added.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
-        self.check_record(record)?;
+        let Prepared { keys, record } = self.prepare(epoch, record)?;
+        self.take(epoch, keys, &record)
+    }
+
+    /// Adds a reading whose encrypted columns are encrypted. `keys` are those of the seal that the
+    /// reading opens; `None` if it opens no seal or the schema has no encrypted columns.
+    ///
+    /// # Errors
+    /// [`SealRefused`]. The reading was not added.
+    pub(crate) fn take(
+        &mut self,
+        epoch: EpochNumber,
+        keys: Option<SealKeys>,
+        record: &[u8],
+    ) -> Result<(), SealRefused> {
+        if self.profile.columns.is_none() {
+            self.check_record(record)?;
+        }
         let limit = self.limit();
-        if self
-            .open
-            .as_mut()
-            .is_some_and(|open| open.epoch == epoch && !open.has_room(record, limit))
-        {
+        if self.open.as_mut().is_some_and(|open| {
+            open.epoch == epoch && (keys.is_some() || !open.has_room(record, limit))
+        }) {
             self.close_or_give_up(false)?;
         }
-        self.go_to(epoch)?;
+        self.go_to(epoch, keys)?;
         if let Some(open) = &mut self.open {
             let framing = self.profile.framing;
             let level = open.take(self.profile.device, framing, record);
@@ -389,7 +411,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
     /// [`SealRefused`].
     pub fn end(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
         if self.open.as_ref().is_none_or(|open| open.epoch < epoch) {
-            self.go_to(epoch)?;
+            self.begin(epoch)?;
         }
         self.close_or_give_up(true)
     }
@@ -400,7 +422,8 @@ impl<K: Signer, const N: usize> Mote<K, N> {
     /// # Errors
     /// [`SealRefused`].
     pub fn begin(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
-        self.go_to(epoch)
+        let keys = self.keys_to_begin(epoch)?;
+        self.go_to(epoch, keys)
     }
 
     /// Returns the epoch of the open seal.
@@ -439,8 +462,8 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         }
     }
 
-    /// Opens a seal for an epoch if none is open for it.
-    fn go_to(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
+    /// Checks that the chain allows a seal of an epoch, if none is open for it.
+    fn check_epoch(&self, epoch: EpochNumber) -> Result<(), SealRefused> {
         if let Some(after) = self.chain.epoch.filter(|after| epoch < *after) {
             return Err(SealRefused::EpochGoesBack { epoch, after });
         }
@@ -448,19 +471,33 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         if epoch < first || last.is_some_and(|last| epoch > last) {
             return Err(SealRefused::EpochOutOfRange { epoch });
         }
+        if self.open.is_none()
+            && self.chain.position.epoch_closed
+            && self.chain.position.last.is_some_and(|(_, last)| last == epoch)
+        {
+            return Err(SealRefused::EpochClosed { epoch });
+        }
+        Ok(())
+    }
+
+    /// Opens a seal for an epoch if none is open for it. `keys` are the keys of the new seal.
+    pub(crate) fn go_to(
+        &mut self,
+        epoch: EpochNumber,
+        keys: Option<SealKeys>,
+    ) -> Result<(), SealRefused> {
+        self.check_epoch(epoch)?;
         match &self.open {
             Some(open) if open.epoch == epoch => return Ok(()),
             Some(_) => self.close_or_give_up(true)?,
-            None if self.chain.position.epoch_closed
-                && self.chain.position.last.is_some_and(|(_, last)| last == epoch) =>
-            {
-                return Err(SealRefused::EpochClosed { epoch });
-            }
             None => {}
         }
         let index = self.chain.next_index;
         if index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
+        }
+        if keys.is_some() != self.profile.columns.is_some() {
+            return Err(SealRefused::NoStreamSecret);
         }
         self.keys.signer(index, epoch)?;
         let salt = self.salt_key.salt(self.profile.device, index);
@@ -482,9 +519,11 @@ impl<K: Signer, const N: usize> Mote<K, N> {
                 levels,
                 self.session.round_of(epoch),
             )),
+            keys,
         });
         self.chain.next_index.0 += 1;
         self.chain.epoch = Some(epoch);
+        self.profile.pass_epochs_before(epoch);
         Ok(())
     }
 
@@ -502,6 +541,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         statement.salt = self.salt_key.salt(device, open.index);
         statement.counters = open.counters;
         statement.answered = open.answers;
+        statement.keys = open.keys.as_ref().map(SealKeys::commitments);
         let root = match &open.folded {
             Folded::Star(running) => {
                 let mut digests = [Digest::NULL; MAX_LEVELS];

@@ -20,6 +20,7 @@
 //! The file of the state's lock also contains the next index. If only the state is restored from a
 //! backup, this index is higher than that of the state, and [`Outbox::open`] refuses the state.
 
+mod columns;
 mod outdated;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +29,12 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
+use moteseal_core::confidential::KeyAccessError;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_files::{PRIVATE, Temporary, create_folder};
 use moteseal_seal::Position;
@@ -42,6 +44,7 @@ use tracing::warn;
 
 pub use crate::chain_state::default_state_path;
 use crate::chain_state::{self, encode, lock_file};
+use crate::column_keys::Stored;
 use crate::seal::{Bundle, Chain};
 
 /// The file name extension of bundles.
@@ -118,6 +121,23 @@ pub enum OutboxError {
         /// The next index according to the lock.
         reached: SealIndex,
     },
+    /// The file with the keys of the encrypted columns is damaged, or belongs to another device.
+    #[error(
+        "{} does not have the keys of this device's encrypted columns, or is damaged; move it away \
+         and give the device its stream secret",
+        .0.display()
+    )]
+    BadColumnKeys(PathBuf),
+    /// The schema has encrypted columns, and neither their keys nor a stream secret is there.
+    #[error(
+        "the schema has encrypted columns, and {} does not have their keys; give the device its \
+         stream secret",
+        .0.display()
+    )]
+    NoStreamSecret(PathBuf),
+    /// The stream secret has no keys for the epochs of the chain.
+    #[error("{0}")]
+    Key(KeyAccessError),
     /// There is a bundle whose index is the state's next index or a later one, so the state does
     /// not record it.
     #[error(
@@ -166,6 +186,9 @@ impl OutboxError {
             Self::ChainUnknown { .. } => "ChainUnknown",
             Self::ChainExists(_) => "ChainExists",
             Self::StateOutdated { .. } => "StateOutdated",
+            Self::BadColumnKeys(_) => "MalformedKey",
+            Self::NoStreamSecret(_) => "NoStreamSecret",
+            Self::Key(error) => error.name(),
             Self::Unknown { .. } => "UnknownBundle",
         }
     }
@@ -204,6 +227,8 @@ pub struct Outbox {
     state_lock: File,
     _directory_lock: File,
     outdated: Vec<PathBuf>,
+    /// The keys of encrypted columns, once they were read.
+    columns: Mutex<Option<Stored>>,
 }
 
 impl Outbox {
@@ -299,6 +324,7 @@ impl Outbox {
             state_lock,
             _directory_lock: directory_lock,
             outdated: Vec::new(),
+            columns: Mutex::new(None),
         };
         // The state may have changed before it was locked.
         let (chain, newest) = chain_state::read(state, device)?.ok_or_else(unknown)?;
@@ -366,16 +392,17 @@ impl Outbox {
 
     /// Stores the position in the chain. Call this with the result of
     /// [`Sealer::would_open`](crate::Sealer::would_open) before the first event of a seal is added.
+    /// Then erases the keys of encrypted columns of the epochs before the chain's newest epoch.
     ///
     /// # Errors
-    /// `Io`. The state has not changed.
+    /// `Io`. The state has not changed, or the keys were not erased; the call can be repeated.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
         let bytes = encode(self.device, chain, &self.whole);
         moteseal_files::replace(&self.state, &bytes, PRIVATE).map_err(at(&self.state))?;
         // This need not be durable: a lower index than that of the state means nothing.
         let next = chain.next_index.0.to_be_bytes();
         let _ = self.state_lock.write_all_at(&[&self.device.0[..], &next].concat(), 0);
-        Ok(())
+        self.erase_keys(chain)
     }
 
     /// Stores bundles of one chain durably and in order: either all bundles or none. Calls `stored`

@@ -9,6 +9,8 @@
 //! readings. The journal stores the index of the seal before its readings, so the recorder
 //! recognises that they are already sealed.
 //!
+//! A recorder refuses schemas with encrypted columns, because its journal has the readings in plaintext.
+//!
 //! The journal has two kinds of records: `0, device (8), index (4), schema digest (32)` when a seal
 //! is opened, and `1, epoch (8), record` for each of the seal's readings. Numbers are big-endian;
 //! lengths in bytes are in parentheses.
@@ -48,6 +50,12 @@ pub enum RecordError {
         .0.display()
     )]
     OtherSchema(PathBuf),
+    /// The schema has encrypted columns, which the journal of a recorder cannot hold.
+    #[error(
+        "a replay cannot keep readings with encrypted columns in its journal; seal the table with \
+         `moteseal seal`"
+    )]
+    ReplayEncrypted,
 }
 
 impl RecordError {
@@ -60,6 +68,7 @@ impl RecordError {
             Self::Outbox(error) => error.name(),
             Self::NotThisDevice(_) => "OtherDevice",
             Self::OtherSchema(_) => "OtherSchema",
+            Self::ReplayEncrypted => "ReplayEncrypted",
         }
     }
 
@@ -129,6 +138,9 @@ impl<K: Signer> Recorder<K> {
         outbox: Outbox,
         journal: &Path,
     ) -> Result<(Self, Recovered), RecordError> {
+        if sealer.profile().columns.is_some() {
+            return Err(RecordError::ReplayEncrypted);
+        }
         let path = journal;
         let journal = Journal::open(path)?;
         let left = unsealed(&journal, path, &sealer)?;

@@ -94,7 +94,8 @@ impl Batch {
     ) -> Result<Sealed, BatchRefused> {
         let mut sealed = Sealed { bundles: Vec::new(), left_out: 0 };
         let mut last_ms = 0;
-        let mut known = AlreadySealed::of(sealer.chain()).filter(|_| self.new_only);
+        let mut known =
+            AlreadySealed::of(sealer.chain(), sealer.covers_nothing()).filter(|_| self.new_only);
         for (count, (unix_ms, record)) in (0..).zip(recording.iter()) {
             let epoch = self.calendar.epoch_of(unix_ms);
             if let Some(sealed_before) = &mut known {
@@ -145,12 +146,12 @@ struct AlreadySealed {
 }
 
 impl AlreadySealed {
-    /// Returns `None` if no epoch is open.
-    fn of(chain: Chain) -> Option<Self> {
+    /// Returns `None` if no epoch is open. `nothing` is the digest of no readings.
+    fn of(chain: Chain, nothing: Covered) -> Option<Self> {
         let (_, epoch) = chain.position.last.filter(|_| !chain.position.epoch_closed)?;
         let readings = chain.readings;
         let digest = chain.covered.filter(|covered| covered.readings == readings);
-        (readings > 0).then_some(Self { epoch, readings, digest, skipped: Covered::NONE })
+        (readings > 0).then_some(Self { epoch, readings, digest, skipped: nothing })
     }
 
     /// Returns whether the next reading of the recording is already sealed.

@@ -7,154 +7,36 @@
 //! processor has them. The resulting bytes are the same as those of `Star` and `Tree` in
 //! `moteseal-seal` (tests/it/sealing.rs).
 //!
+//! Encrypted columns are encrypted when a reading is added ([`Profile::with_columns`]).
+//!
 //! [`Chain`] must survive a restart. Persist the result of [`Sealer::would_open`] before
 //! [`Sealer::push`] adds the first event of a seal. Persist [`Bundle::chain`] together with the
 //! bundle's bytes before the bundle is sent (docs/design.md, sealing).
 
 use moteseal_core::Digest;
+use moteseal_core::confidential::KeyAccessError;
 use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{
-    DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS, MAX_PAYLOAD, SealIndex,
+    DeviceId, EpochNumber, Framing, MAX_LEVELS, MAX_PAYLOAD, SealIndex, Sequence,
 };
-use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{RecordCheck, RecordError, Schema};
 use moteseal_core::signature::{SignError, Signer};
 use moteseal_lanes::Host;
+use moteseal_seal::encryption::EncryptError;
 use moteseal_seal::engine::Engine;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::stream::{Open, PART_OVERHEAD, Selection};
 use moteseal_seal::tree::{self, Tree};
 use moteseal_seal::wire::MAX_RECORD;
 use moteseal_seal::{Position, Seal, Statement, Unverified, star};
-use moteseal_verify::{Roster, write};
+use moteseal_verify::write;
 
+use crate::column_keys::Cipher;
 use crate::key_ring::KeyRing;
 
-/// The default of [`Profile::max_events`].
-pub const DEFAULT_MAX_EVENTS: u32 = 1 << 20;
-/// The default of [`Profile::max_bytes`].
-pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
+mod profile;
 
-/// A version of a roster, as seals name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RosterName {
-    /// The version, from 0.
-    pub version: u32,
-    /// The digest of the roster.
-    pub digest: Digest,
-}
-
-/// The data that all seals of one device share.
-#[derive(Clone, Debug)]
-pub struct Profile {
-    /// The group.
-    pub group: GroupId,
-    /// The version of the roster that the device's seals name.
-    pub roster: RosterName,
-    /// The digests of all versions of the roster up to the newest one, from version 0.
-    pub history: Vec<Digest>,
-    /// The group's periods in ascending order: the first epoch, the version of the roster that
-    /// introduced the period, and the number of levels, 1 to 32.
-    pub levels: Vec<(EpochNumber, u32, u8)>,
-    /// The first and the last epoch that may be sealed.
-    pub epochs: (EpochNumber, Option<EpochNumber>),
-    /// The device.
-    pub device: DeviceId,
-    /// The digest of the device's first certificate, which is the `prev` of its first seal.
-    pub certificate: Digest,
-    /// Star or tree.
-    pub scheme: Scheme,
-    /// The stream schema, encoded.
-    pub schema: Vec<u8>,
-    /// The stream schema's digest.
-    pub schema_digest: Digest,
-    /// How the records of a seal are delimited: by their fixed size or by length prefixes.
-    pub framing: Framing,
-    /// The check of the records; `None` if the schema allows every record of the right length.
-    pub check: Option<Box<RecordCheck>>,
-    /// The number of encrypted columns.
-    pub encrypted: usize,
-    /// The maximum number of events of a seal. A seal with this many events is closed, and the
-    /// epoch continues under the next index.
-    pub max_events: u32,
-    /// The maximum size of a seal's events in bytes. A seal is closed before its events exceed it.
-    pub max_bytes: usize,
-}
-
-impl Profile {
-    /// Creates the profile of the device with the name `name`. Returns `None` if the roster does
-    /// not list the device.
-    #[must_use]
-    pub fn new(roster: &Roster, name: &str, scheme: Scheme, schema: &Schema<'_>) -> Option<Self> {
-        let device = roster.device(roster.id(name)?)?;
-        Some(Self {
-            group: roster.group(),
-            roster: RosterName { version: roster.version(), digest: roster.digest() },
-            history: roster.digests().to_vec(),
-            levels: levels_of(roster),
-            epochs: roster.epochs(),
-            device: device.id,
-            certificate: device.certificate,
-            scheme,
-            schema: schema.as_bytes().to_vec(),
-            schema_digest: schema.digest(),
-            framing: schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed),
-            check: RecordCheck::of_plain(schema).map(Box::new),
-            encrypted: schema.encrypted_count(),
-            max_events: DEFAULT_MAX_EVENTS,
-            max_bytes: DEFAULT_MAX_BYTES,
-        })
-    }
-
-    /// Takes over what a later version of the roster states about the group. The version that seals
-    /// name does not change.
-    pub(crate) fn load(&mut self, roster: &Roster) {
-        self.levels = levels_of(roster);
-        self.epochs = roster.epochs();
-        self.history = roster.digests().to_vec();
-    }
-
-    /// Returns the number of levels in an epoch, under the version of the roster that seals name. A
-    /// journal that was written under an earlier version thus leads to the same seals again.
-    pub(crate) fn levels_in(&self, epoch: EpochNumber) -> u8 {
-        let named = self.roster.version;
-        let mut known = self.levels.iter().rev().filter(|(_, version, _)| *version <= named);
-        let period = known.find(|(first, ..)| *first <= epoch);
-        period.or(self.levels.first()).map_or(1, |(.., levels)| *levels)
-    }
-
-    /// Checks that the cells of a record are values of the schema's columns.
-    pub(crate) fn check_values(&self, record: &[u8]) -> Result<(), SealRefused> {
-        // This device has no stream secret, so it must not seal the values in plaintext.
-        if self.encrypted > 0 {
-            return Err(SealRefused::NoStreamSecret);
-        }
-        let Some(check) = &self.check else { return Ok(()) };
-        check.check(record).map_err(|error| match error {
-            RecordError::RecordLength => SealRefused::WrongLength { length: record.len() },
-            _ => SealRefused::RecordValue,
-        })
-    }
-
-    /// Returns the number of bytes that a record of `length` bytes takes in a seal.
-    pub(crate) fn framed(&self, length: usize) -> usize {
-        length + if self.framing == Framing::Prefixed { 2 } else { 0 }
-    }
-
-    /// Returns whether a seal with `count` events in `bytes` bytes must be closed before a record
-    /// of `length` bytes is added.
-    pub(crate) fn is_full(&self, count: u32, bytes: usize, length: usize) -> bool {
-        count >= self.max_events.max(1)
-            || (count > 0 && bytes + self.framed(length) > self.max_bytes)
-    }
-}
-
-/// Returns the first epoch, the version and the number of levels of each period of a group.
-fn levels_of(roster: &Roster) -> Vec<(EpochNumber, u32, u8)> {
-    let periods = roster.periods().iter();
-    periods.map(|period| (period.first_epoch, period.version, period.levels)).collect()
-}
+pub use profile::{DEFAULT_MAX_BYTES, DEFAULT_MAX_EVENTS, Profile, ProfileError, RosterName};
 
 /// The state of a chain that the device keeps across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -233,9 +115,14 @@ named_errors! {
             /// The epoch that was opened last.
             after: EpochNumber,
         } => "epoch {epoch} is before epoch {after}, which the device has already opened",
-        /// The schema has encrypted columns, and the device has no secret to encrypt them with.
-        NoStreamSecret => "the schema has encrypted columns, which this device cannot encrypt; use a \
-            schema without them",
+        /// The schema has encrypted columns, and the device has no keys to encrypt them with.
+        NoStreamSecret => "the schema has encrypted columns; give the device its stream secret",
+        /// The keys of the encrypted columns do not cover the reading's epoch.
+        Key(error: KeyAccessError) => from,
+        /// The record could not be encrypted.
+        Encrypt(error: EncryptError) => forward,
+        /// The system's generator of random numbers failed.
+        NoNonce => "the system gives no random numbers, so that nothing can be encrypted",
         /// The reading's epoch is closed, so no further seal may cover it.
         EpochClosed {
             /// The reading's epoch.
@@ -347,9 +234,19 @@ impl Bundle {
 struct Opened {
     index: SealIndex,
     epoch: EpochNumber,
-    /// The framed records, in the order of their sequence numbers.
+    /// The framed records, in the order of their sequence numbers. Encrypted columns are ciphertext.
     records: Vec<u8>,
     count: u32,
+    /// The encryption; `None` if the schema has no encrypted columns.
+    cipher: Option<Encryption>,
+}
+
+/// The encryption of the open seal.
+#[derive(Debug)]
+struct Encryption {
+    cipher: Cipher,
+    /// The digest of the epoch's readings in plaintext; `None` if it is not known.
+    covered: Option<Covered>,
 }
 
 /// Seals one device's readings.
@@ -361,6 +258,8 @@ pub struct Sealer<K> {
     engine: Host,
     chain: Chain,
     open: Option<Opened>,
+    /// The record that is being encrypted.
+    scratch: Vec<u8>,
 }
 
 impl<K: Signer> Sealer<K> {
@@ -373,7 +272,8 @@ impl<K: Signer> Sealer<K> {
         chain: Chain,
     ) -> Self {
         let keys = keys.into();
-        Self { profile, keys, salt_key, engine: Host::detect(), chain, open: None }
+        let engine = Host::detect();
+        Self { profile, keys, salt_key, engine, chain, open: None, scratch: Vec::new() }
     }
 
     /// Returns the data that all seals of this sealer share.
@@ -423,19 +323,38 @@ impl<K: Signer> Sealer<K> {
     ) -> Result<Option<Bundle>, SealRefused> {
         self.check_record(record)?;
         let mut bundle = None;
+        self.scratch.clear();
+        if self.profile.columns.is_some() {
+            self.scratch.extend_from_slice(record);
+        }
         if self.would_open(epoch, record.len()).is_some() {
             self.check(epoch)?;
+            let mut cipher = self.profile.cipher(self.chain.next_index, epoch)?;
+            if let Some(cipher) = &mut cipher {
+                let encrypted = cipher.encrypt(Sequence(0), &mut self.scratch);
+                encrypted.map_err(SealRefused::Encrypt)?;
+            }
             let later = self.open.as_ref().is_some_and(|open| epoch > open.epoch);
             bundle = self.close(later)?;
-            self.open(epoch);
+            self.open(epoch, cipher);
+        } else if let Some(Opened { cipher: Some(encryption), count, .. }) = &mut self.open {
+            let seq = Sequence(u64::from(*count));
+            let encrypted = encryption.cipher.encrypt(seq, &mut self.scratch);
+            encrypted.map_err(SealRefused::Encrypt)?;
         }
         if let Some(open) = &mut self.open {
             if self.profile.framing == Framing::Prefixed {
                 #[allow(clippy::cast_possible_truncation)]
                 open.records.extend_from_slice(&(record.len() as u16).to_be_bytes());
             }
-            open.records.extend_from_slice(record);
+            open.records.extend_from_slice(match open.cipher {
+                Some(_) => &self.scratch,
+                None => record,
+            });
             open.count += 1;
+            if let Some(Encryption { covered: Some(covered), .. }) = &mut open.cipher {
+                covered.add(record);
+            }
         }
         Ok(bundle)
     }
@@ -461,9 +380,10 @@ impl<K: Signer> Sealer<K> {
     /// [`SealRefused`]. Nothing has changed.
     pub fn begin(&mut self, epoch: EpochNumber) -> Result<Option<Bundle>, SealRefused> {
         self.check(epoch)?;
+        let cipher = self.profile.cipher(self.chain.next_index, epoch)?;
         let later = self.open.as_ref().is_some_and(|open| epoch > open.epoch);
         let bundle = self.close(later)?;
-        self.open(epoch);
+        self.open(epoch, cipher);
         Ok(bundle)
     }
 
@@ -514,22 +434,55 @@ impl<K: Signer> Sealer<K> {
         if self.chain.next_index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
         }
+        self.profile.check_keys(epoch)?;
         self.keys.signer(self.chain.next_index, epoch).map(|_| ())
     }
 
-    fn open(&mut self, epoch: EpochNumber) {
+    fn open(&mut self, epoch: EpochNumber, cipher: Option<Cipher>) {
         let index = self.chain.next_index;
-        self.open = Some(Opened { index, epoch, records: Vec::new(), count: 0 });
+        let before = self.readings_before(epoch);
+        let encryption = cipher.map(|cipher| {
+            let covered = self.covered_before(before);
+            Encryption { cipher, covered }
+        });
+        self.open =
+            Some(Opened { index, epoch, records: Vec::new(), count: 0, cipher: encryption });
         self.chain = Chain { next_index: SealIndex(index.0 + 1), epoch: Some(epoch), ..self.chain };
+        self.profile.pass_epochs_before(epoch);
+    }
+
+    /// Returns the number of readings in the signed seals of an epoch, which is the newest one.
+    fn readings_before(&self, epoch: EpochNumber) -> u64 {
+        let last = self.chain.position.last.filter(|(_, last)| *last == epoch);
+        last.map_or(0, |_| self.chain.readings)
+    }
+
+    /// Returns the digest of no readings. If readings are confidential, it is secret, so that nobody
+    /// who reads the chain's state can test guesses of readings: it depends on the salt of the index
+    /// that is never opened.
+    pub(crate) fn covers_nothing(&self) -> Covered {
+        if self.profile.columns.is_none() {
+            return Covered::NONE;
+        }
+        let salt = self.salt_key.salt(self.profile.device, SealIndex(u32::MAX));
+        Covered { readings: 0, digest: Digest::of(&[b"moteseal/1/covered\0", &salt.0]) }
+    }
+
+    /// Returns the digest of the `before` readings in an epoch's earlier seals, if it is known.
+    fn covered_before(&self, before: u64) -> Option<Covered> {
+        match before {
+            0 => Some(self.covers_nothing()),
+            _ => self.chain.covered.filter(|covered| covered.readings == before),
+        }
     }
 
     /// Returns the digest of an epoch's readings including those of the open seal. `before` is the
     /// number of readings in the epoch's earlier seals.
     fn covered(&self, open: &Opened, before: u64) -> Option<Covered> {
-        let mut covered = match before {
-            0 => Covered::NONE,
-            _ => self.chain.covered.filter(|covered| covered.readings == before)?,
-        };
+        if let Some(encryption) = &open.cipher {
+            return encryption.covered;
+        }
+        let mut covered = self.covered_before(before)?;
         let mut rest = &open.records[..];
         while let Some((record, tail)) = self.profile.framing.split_first(rest) {
             covered.add(record);
@@ -556,6 +509,7 @@ impl<K: Signer> Sealer<K> {
         statement.restart = open.index.0 != statement.last.map_or(0, |(index, _)| index.0 + 1);
         statement.schema = profile.schema_digest;
         statement.salt = salt;
+        statement.keys = open.cipher.as_ref().map(|encryption| encryption.cipher.commitments());
 
         let blocks;
         let (root, events): (Digest, &[u8]);
@@ -600,12 +554,7 @@ impl<K: Signer> Sealer<K> {
         // A host keeps every event, so the part contains every level that has events.
         let all = Selection::Levels(seal.statement().surviving());
         write::part(&mut bytes, &seal, all, &[], events, Some(&signature));
-        let before = self
-            .chain
-            .position
-            .last
-            .filter(|(_, epoch)| *epoch == open.epoch)
-            .map_or(0, |_| self.chain.readings);
+        let before = self.readings_before(open.epoch);
         let chain = Chain {
             position: seal.position(),
             next_index: SealIndex(open.index.0 + 1),

@@ -49,8 +49,7 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
     ];
     let mut buffer = [0; 512];
     let schema = Schema::encode(&fields, &mut buffer).map_err(message)?;
-    let profile =
-        Profile::new(&roster, "dev1", scheme, &schema).ok_or("the roster has no such device")?;
+    let profile = Profile::new(&roster, "dev1", scheme, &schema).map_err(message)?;
     let chain = Chain::start(profile.certificate);
     let mut sealer = Sealer::new(profile, secret, SaltKey::new([3; 32]), chain);
     let mut bundles = Vec::new();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use moteseal_client::sum::BrokerConfig;
+use moteseal_core::schema::Schema;
 use moteseal_hub::agents::AgentSettings;
 use moteseal_hub::line::{Lines, MAX_WAITING};
 use moteseal_hub::{From, Program, Resource, mapping};
@@ -36,6 +37,8 @@ pub(crate) struct Hub {
     /// The path of the link secret of each device, with `{device}` in it.
     #[serde(default = "config::default_link_secret")]
     pub(crate) link_secret: String,
+    /// The path of the stream secret of each device with encrypted columns, with `{device}` in it.
+    pub(crate) stream_secret: Option<String>,
     /// The hash structure of the seals: star or tree.
     #[serde(default)]
     pub(crate) scheme: SchemeName,
@@ -106,6 +109,7 @@ pub(crate) struct Source {
     pub(crate) next_key: Option<PathBuf>,
     pub(crate) salt_key: Option<PathBuf>,
     pub(crate) link_secret: Option<String>,
+    pub(crate) stream_secret: Option<String>,
     /// The file with the state of the device's chain, if it is not next to the key.
     pub(crate) chain: Option<PathBuf>,
     pub(crate) scheme: Option<SchemeName>,
@@ -199,6 +203,20 @@ impl Hub {
             &source.device,
             folder,
         )
+    }
+
+    /// Returns the path of a source's stream secret. The key of the hub concerns only sources with
+    /// encrypted columns.
+    pub(crate) fn stream_secret_path(
+        &self,
+        source: &Source,
+        folder: &Path,
+        schema: &[u8],
+    ) -> Option<PathBuf> {
+        let is_encrypted = Schema::decode(schema).is_ok_and(|schema| schema.encrypted_count() > 0);
+        let of_hub = self.stream_secret.as_ref().filter(|_| is_encrypted);
+        let template = source.stream_secret.as_ref().or(of_hub);
+        template.map(|template| config::device_path(template, &source.device, folder))
     }
 }
 

@@ -143,7 +143,8 @@ impl<K: Signer> DurableMote<K> {
             }
             match self.mote.epoch() {
                 Some(open) if self.mote.waiting() < self.most_waiting() => {
-                    self.input(&Input::Part(open))?;
+                    let keys = self.mote.new_keys(open)?;
+                    self.input_with(&Input::Part(open), keys)?;
                 }
                 _ => break,
             }

@@ -50,8 +50,12 @@
 //!   schema, the signed event. A record of kind 1 before it has the reading.
 //! - 25: an urgent event is stored or given up: its digest (32).
 //! - 26: an urgent event may have been sent: its digest (32).
+//! - 27: the keys of the encrypted columns of the seal that an input opens: the number of commitments
+//!   (1), the nonce (12), the commitments (16 each); then the record of the input, of the kind 1, 4
+//!   or 13. The readings of such a seal are ciphertext.
 
 use moteseal_core::cbor::Reader;
+use moteseal_core::confidential::{KeyCommitments, MAX_KEY_COMMITMENTS};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
@@ -322,6 +326,28 @@ fn take_optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
         [0] => Some(None),
         _ => Some(Some(take(rest)?)),
     }
+}
+
+/// The kind of a record with keys.
+const KEYS: u8 = 27;
+
+/// Returns a record of the kind 27 with these keys and the record of an input; without keys, the
+/// record of the input.
+pub(super) fn with_keys(keys: Option<&KeyCommitments>, input: Vec<u8>) -> Vec<u8> {
+    let Some(keys) = keys else { return input };
+    // A schema has at most 16 encrypted columns.
+    let count = u8::try_from(keys.commitments().len()).unwrap_or(0);
+    [&[KEYS, count][..], keys.encode(&mut [0; MAX_KEY_COMMITMENTS]), &input].concat()
+}
+
+/// Splits the keys off a record of the kind 27. Other records have no keys.
+pub(super) fn split_keys(record: &[u8]) -> Option<(Option<KeyCommitments>, &[u8])> {
+    let Some(rest) = record.strip_prefix(&[KEYS]) else { return Some((None, record)) };
+    let (count, rest) = rest.split_first()?;
+    let (keys, input) = rest.split_at_checked(12 + 16 * usize::from(*count))?;
+    let opens_seal = matches!(input.first(), Some(1 | 4 | 13));
+    let keys = KeyCommitments::decode(keys).filter(|_| opens_seal)?;
+    Some((Some(keys), input))
 }
 
 /// Returns whether a record, other than the first one, concerns no seal. Such records are kept even

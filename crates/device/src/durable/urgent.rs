@@ -6,12 +6,15 @@
 //! session. If the gateway then turns out to have more than the device's state, the device may have
 //! signed another reading for the same place before. The events that were never sent, neither by this
 //! process nor by one before, are therefore recorded again, under the index at which the device
-//! continues.
+//! continues. The record of such an event is encrypted anew, for its new place, from the reading in
+//! memory. Events of an earlier process have only ciphertext, so they are lost.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use moteseal_core::cbor::Writer;
+use moteseal_core::confidential::KeyAccessError;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::named_errors;
@@ -20,6 +23,7 @@ use moteseal_core::signature::Signer;
 use moteseal_seal::UrgentEvent;
 use moteseal_seal::wire::{EventAnswer, EventFrame};
 use tracing::{info, warn};
+use zeroize::Zeroizing;
 
 use super::entry::Input;
 use super::{DurableError, DurableMote};
@@ -88,6 +92,9 @@ pub(super) struct Pending {
     pub(super) event: Vec<u8>,
     pub(super) place: UrgentPlace,
     record: Vec<u8>,
+    /// The record in plaintext, if `record` is encrypted and this process has recorded it. It is never
+    /// written to the journal.
+    plain: Option<Zeroizing<Vec<u8>>>,
     /// Whether the event must be sent now.
     is_due: bool,
     /// Whether the event may have been sent, by this process or an earlier one.
@@ -142,8 +149,16 @@ impl Urgent {
         let (schema, event) = (schema.to_vec(), event.to_vec());
         let (ticket, record) = (self.next_ticket, record.to_vec());
         self.next_ticket += 1;
-        let pending =
-            Pending { ticket, schema, event, place, record, is_due: true, is_sent: false };
+        let pending = Pending {
+            ticket,
+            schema,
+            event,
+            place,
+            record,
+            plain: None,
+            is_due: true,
+            is_sent: false,
+        };
         self.pending.push_back(pending);
     }
 
@@ -192,10 +207,11 @@ impl<K: Signer> DurableMote<K> {
         if let Some((index, epoch)) = self.mote.place_of_next(epoch, record) {
             self.mote.signer(index, epoch)?;
         }
-        self.sense(epoch, record)?;
-        let (schema, event) = self.sign_newest(record)?;
+        let encrypted = self.sense_encrypted(epoch, record)?;
+        let (schema, event) = self.sign_newest(&encrypted)?;
         self.input(&Input::Urgent { schema: &schema, event: &event })?;
-        let newest = self.urgent.pending.back().ok_or(DurableError::Unsendable(BUG))?;
+        let newest = self.urgent.pending.back_mut().ok_or(DurableError::Unsendable(BUG))?;
+        newest.plain = matches!(encrypted, Cow::Owned(_)).then(|| Zeroizing::new(record.to_vec()));
         Ok(Ok((newest.ticket, newest.place)))
     }
 
@@ -212,7 +228,7 @@ impl<K: Signer> DurableMote<K> {
             epoch,
             seq,
             schema: profile.schema_digest,
-            keys: None,
+            keys: self.mote.open_keys(),
             record,
         };
         let signer = self.mote.signer(index, epoch)?;
@@ -355,7 +371,11 @@ impl<K: Signer> DurableMote<K> {
             let closed = chain.position.last.filter(|_| chain.position.epoch_closed);
             let after = closed.map_or(EpochNumber(0), |(_, epoch)| EpochNumber(epoch.0 + 1));
             let epoch = pending.place.epoch.max(chain.epoch.unwrap_or(after)).max(after);
-            let (name, detail) = match self.sense_urgent(epoch, &pending.record) {
+            let is_encrypted = self.mote.profile().columns.is_some();
+            let plain = pending.plain.as_deref().or((!is_encrypted).then_some(&pending.record));
+            let again = plain.map(|record| self.sense_urgent(epoch, record));
+            let erased = KeyAccessError::KeyErased;
+            let (name, detail) = match again.unwrap_or(Err(SealRefused::Key(erased).into())) {
                 Ok(Ok(_)) => {
                     if let Some(again) = self.urgent.pending.back_mut() {
                         again.ticket = pending.ticket;

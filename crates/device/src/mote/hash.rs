@@ -31,8 +31,9 @@ impl<K, const N: usize> Hash for Mote<K, N> {
 impl<const N: usize> Hash for Open<N> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // The level key follows from the index.
-        let Self { index, epoch, key: _, folded, counters, answers, forwarder } = self;
-        (index, epoch, folded, counters, answers, forwarder).hash(state);
+        let Self { index, epoch, key: _, folded, counters, answers, forwarder, keys } = self;
+        let keys = keys.as_ref().map(|keys| (keys.commitments(), keys.can_encrypt()));
+        (index, epoch, folded, counters, answers, forwarder, keys).hash(state);
     }
 }
 

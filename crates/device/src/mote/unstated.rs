@@ -9,7 +9,7 @@ use moteseal_core::signature::Signer;
 use moteseal_seal::{Answered, Answers};
 use moteseal_sum::query::QueryId;
 
-use super::Mote;
+use super::{Mote, SealKeys};
 use crate::seal::SealRefused;
 
 /// Answers that no seal states yet. They are stored as runs: a run is a sequence of consecutive
@@ -80,13 +80,23 @@ impl<K: Signer, const N: usize> Mote<K, N> {
     /// # Errors
     /// [`SealRefused`]. Nothing has changed.
     pub fn part(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
+        let keys = self.new_keys(epoch)?;
+        self.part_with(epoch, keys)
+    }
+
+    /// Does the same as [`part`](Self::part) with these keys of the new seal.
+    pub(crate) fn part_with(
+        &mut self,
+        epoch: EpochNumber,
+        keys: Option<SealKeys>,
+    ) -> Result<(), SealRefused> {
         if self.chain.next_index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
         }
         if self.epoch() == Some(epoch) {
             self.close_or_give_up(false)?;
         }
-        self.go_to(epoch)
+        self.go_to(epoch, keys)
     }
 
     /// Returns the answers that no seal states yet.

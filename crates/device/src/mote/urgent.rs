@@ -3,12 +3,13 @@
 //! [`DurableMote`](crate::durable::DurableMote).
 
 use moteseal_core::cbor::BufferTooSmall;
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::link::FrameError;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::signature::Signer;
 use moteseal_seal::wire::{EventAnswer, EventFrame};
 
-use super::Mote;
+use super::{Mote, SealKeys};
 use crate::seal::SealRefused;
 
 impl<K: Signer, const N: usize> Mote<K, N> {
@@ -19,6 +20,13 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         let open = self.open.as_ref()?;
         let newest = open.counters.total().checked_sub(1)?;
         Some((open.index, open.epoch, Sequence(newest)))
+    }
+
+    /// Returns what the open seal states about the keys of its encrypted columns. Returns `None` if no
+    /// seal is open or the schema has no encrypted columns.
+    #[must_use]
+    pub fn open_keys(&self) -> Option<KeyCommitments> {
+        self.open.as_ref()?.keys.as_ref().map(SealKeys::commitments)
     }
 
     /// Returns the index and the epoch of the seal that a reading would be in if it were added now.

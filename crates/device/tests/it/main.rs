@@ -5,6 +5,8 @@
 mod broadcast_addressed;
 mod broadcast_delivery;
 mod broadcast_receipts;
+mod confidential;
+mod confidential_journal;
 mod ended;
 mod health_over_coap;
 mod import;

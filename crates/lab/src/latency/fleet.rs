@@ -54,8 +54,7 @@ impl Fleet {
         let schema = Schema::encode(&[Field::parse("reading::u32")?], &mut buffer)?;
         let mut sealers = Vec::new();
         for (device, (name, secret)) in (0..devices).zip(names.iter().zip(secrets)) {
-            let profile = Profile::new(&roster, name, scheme, &schema)
-                .ok_or("a device is not in the roster")?;
+            let profile = Profile::new(&roster, name, scheme, &schema)?;
             let chain = Chain::start(profile.certificate);
             sealers.push(Sealer::new(profile, secret, SaltKey::new(seed(2, device)), chain));
         }

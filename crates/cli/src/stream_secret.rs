@@ -1,0 +1,132 @@
+//! The secret of a device's stream, from which the keys of its encrypted columns are derived.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use moteseal_core::confidential::StreamSecret;
+use moteseal_core::record::{EpochNumber, Scheme};
+use moteseal_core::schema::Schema;
+use moteseal_device::column_keys::path_of;
+use moteseal_device::{Outbox, OutboxError, Profile};
+use moteseal_verify::Roster;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::key::random;
+use crate::terminal::report;
+
+/// Make the secret of a device's stream, from which the keys of its encrypted columns are derived.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal key stream --out keys/dev1.stream.key --base 494000\n\
+                  The owner of the readings keeps the file: it decrypts all of them. The device needs it for its first\n\
+                  start with encrypted columns (stream_secret in its configuration, or moteseal seal --stream-secret).\n\
+                  It keeps the keys of the current and of later epochs next to the state of its chain, and the file can\n\
+                  then be removed from the device.")]
+pub(crate) struct Stream {
+    /// The file to write: 64 hexadecimal digits, a space, the base epoch; readable only by its owner
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The first epoch whose readings can be encrypted: floor(unix_ms / epoch_ms) of its start
+    #[arg(long, value_name = "EPOCH")]
+    base: u64,
+}
+
+/// Makes the secret of a stream.
+pub(crate) fn make(Stream { out, base }: &Stream) -> Result<(), Failure> {
+    let mut secret = Zeroizing::new([0; 32]);
+    random(&mut *secret)?;
+    let digits = Zeroizing::new(hex::encode(*secret));
+    let text = Zeroizing::new(format!("{} {base}\n", *digits));
+    files::create(out, text.as_bytes(), moteseal_files::PRIVATE)?;
+    report(
+        format_args!("stream secret from epoch {base}: {}", out.display()),
+        || json!({ "file": out.display().to_string(), "base": base }),
+    )
+}
+
+/// Reads the secret of a stream: 64 hexadecimal digits, a space, the base epoch in decimal.
+fn read(path: &Path) -> Result<StreamSecret, Failure> {
+    let bytes = files::read(path)?;
+    let parse = || {
+        let (digits, base) = std::str::from_utf8(&bytes).ok()?.trim_end().split_once(' ')?;
+        let mut secret = Zeroizing::new([0; 32]);
+        hex::decode_to_slice(digits, &mut *secret).ok()?;
+        Some(StreamSecret::new(*secret, EpochNumber(base.parse().ok()?)))
+    };
+    parse().ok_or_else(|| {
+        Failure::usage(format_args!(
+            "{} is not a stream secret; `moteseal key stream` makes one",
+            path.display()
+        ))
+    })
+}
+
+/// Where a device's stream secret is.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnSecret<'a> {
+    /// The file. It may be missing if the device has the keys of its columns.
+    pub(crate) path: Option<&'a Path>,
+    /// The option, or the key of the configuration, that names the file.
+    pub(crate) named: &'static str,
+}
+
+impl OwnSecret<'_> {
+    fn exists(self) -> Option<PathBuf> {
+        self.path.filter(|path| path.exists()).map(Path::to_owned)
+    }
+
+    /// Returns the failure of a device that has no keys for its encrypted columns.
+    fn missing(self, schema: &Schema<'_>) -> Failure {
+        let columns = schema.encrypted_columns().map(|(field, _)| field.name.to_owned());
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let named = self.named;
+        let what = match self.path {
+            Some(path) => format!("{} does not exist", path.display()),
+            None => format!("there is no {named}"),
+        };
+        Failure::usage(format_args!(
+            "the device encrypts {columns}, and {what}: name the secret of the device's stream, which \
+             `moteseal key stream` makes"
+        ))
+        .with_name("NoStreamSecret")
+    }
+
+    /// Checks, before anything is opened, that the device can get the keys of its encrypted columns.
+    /// `chain` is the state of its chain.
+    pub(crate) fn check(self, schema: &Schema<'_>, chain: &Path) -> Result<(), Failure> {
+        if schema.encrypted_count() == 0 {
+            let what = "there is a stream secret, and no column is encrypted; mark the columns to encrypt \
+                        with ! at their end, or leave the secret out";
+            return self.path.map_or(Ok(()), |_| Err(Failure::usage(what)));
+        }
+        match self.exists() {
+            Some(path) => read(&path).map(drop),
+            None if path_of(chain).exists() => Ok(()),
+            None => Err(self.missing(schema)),
+        }
+    }
+
+    /// Returns the profile of the device with a name and a scheme, with the keys of its encrypted
+    /// columns.
+    pub(crate) fn profile(
+        self,
+        outbox: &Outbox,
+        roster: &Roster,
+        (name, scheme): (&str, Scheme),
+        schema: &Schema<'_>,
+    ) -> Result<Profile, Failure> {
+        let secret = match self.exists() {
+            Some(path) if schema.encrypted_count() > 0 => Some(read(&path)?),
+            _ => None,
+        };
+        let profile = match outbox.column_keys(schema, secret.as_ref()) {
+            Ok(Some(keys)) => Profile::with_columns(roster, name, scheme, schema, keys),
+            Ok(None) => Profile::new(roster, name, scheme, schema),
+            Err(OutboxError::NoStreamSecret(_)) => return Err(self.missing(schema)),
+            Err(error) => return Err(error.into()),
+        };
+        profile.map_err(|error| Failure::named(Exit::Usage, error.named()))
+    }
+}

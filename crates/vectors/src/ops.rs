@@ -28,8 +28,8 @@ use moteseal_verify::{
 use serde_json::{Value, json};
 
 use crate::{
-    audit, broadcast, confidential, grant, health, link, policy, query, reading, receipt, receivers,
-    roster, sampling, schema, signed_time, sum, updates,
+    audit, broadcast, confidential, grant, health, link, policy, query, reading, receipt,
+    receivers, roster, sampling, schema, signed_time, sum, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 

@@ -326,6 +326,7 @@ impl SealedEpoch {
             digests: &[],
             events: &self.bundle,
             signature: Some(&self.signature),
+            keys: None,
         };
         let mut follower = Follower::new(directory, engine, Limits::default());
         let open = Open { device: DEVICE, roster_version: 0, prev: Some(Digest::NULL), last: None };

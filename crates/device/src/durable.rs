@@ -30,7 +30,6 @@ use std::path::{Path, PathBuf};
 use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
-use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::signature::{PublicKey, SignatureError, Signer};
 use moteseal_seal::Position;
@@ -46,7 +45,7 @@ use tracing::warn;
 use crate::key_ring::KeyRing;
 use crate::mote::{Mote, Prepared, SealKeys, Unstated};
 use crate::outbox::Outbox;
-use crate::seal::{Chain, Profile, RosterName, SealRefused};
+use crate::seal::{Chain, Profile, RosterName};
 
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
 use entry::{Input, Start, is_of_no_seal, split_keys, with_keys};

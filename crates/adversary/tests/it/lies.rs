@@ -17,7 +17,7 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Choice;
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::Tree;
-use moteseal_seal::{History, Position, Seal, Star, Statement, star};
+use moteseal_seal::{History, MAX_MESSAGE, Position, Seal, Star, Statement, star};
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run, write};
 
@@ -88,7 +88,7 @@ fn bundle(
     write::schema(&mut out, schema.as_bytes());
     let last = seal.statement().last;
     write::open(&mut out, &Open { device, roster_version: 0, prev: Some(position.prev), last });
-    let signature = sign(key, seal.message(&mut [0; 1024]));
+    let signature = sign(key, seal.message(&mut [0; MAX_MESSAGE]));
     let all = Selection::Levels(seal.statement().surviving());
     write::part(&mut out, &seal, all, &[], &events, Some(&signature));
     (out, seal.position())

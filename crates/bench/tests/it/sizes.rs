@@ -14,12 +14,12 @@ use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_device::seal::{Bundle, Chain, Profile, Sealer};
-use moteseal_seal::Star;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Rate;
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::Tree;
+use moteseal_seal::{MAX_MESSAGE, Star};
 use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::close_share;
 use moteseal_verify::issue::FirstRoster;
@@ -113,7 +113,7 @@ fn answer(fixture: &Fixture, bundles: &[Bundle], rate: Rate) -> (usize, usize) {
             })
             .collect();
         let digests = write::star_evidence(&bundle.seal, &bundle.blocks, mask);
-        let mut message = [0; 1024];
+        let mut message = [0; MAX_MESSAGE];
         let mut signature = [0; 2420];
         let length =
             fixture.secret.sign(bundle.seal.message(&mut message), &mut signature).unwrap();

@@ -23,7 +23,7 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Choice, ManifestDraft};
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::{self, Tree};
-use moteseal_seal::{Position, Seal, Star, Statement, Unverified, UrgentEvent, star};
+use moteseal_seal::{MAX_MESSAGE, Position, Seal, Star, Statement, Unverified, UrgentEvent, star};
 use moteseal_store::{EpochStore, Options, RedbStore};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
@@ -241,7 +241,7 @@ impl Mote {
         signed: bool,
     ) {
         let mut signature = [0; 64];
-        self.secret.sign(seal.message(&mut [0; 1024]), &mut signature).unwrap();
+        self.secret.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature).unwrap();
         write::part(
             out,
             seal,

@@ -15,7 +15,7 @@ use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::stream::{Selection, encode_part_head, encode_part_tail};
 use moteseal_seal::tree::Tree;
-use moteseal_seal::{Seal, Star, Statement, star};
+use moteseal_seal::{MAX_MESSAGE, Seal, Star, Statement, star};
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::{Slot, SourceSecret};
@@ -162,7 +162,7 @@ impl Inputs {
         (statement.schema, statement.salt, statement.counters) =
             (SCHEMA, SaltKey::new(SALT_KEY).salt(DEVICE, INDEX), counters);
         let seal = Seal::new(statement, star::root(&counters, &digests), Algorithm::Ed25519);
-        let signature = self.ed25519.signature(seal.message(&mut [0; 1024])).unwrap();
+        let signature = self.ed25519.signature(seal.message(&mut [0; MAX_MESSAGE])).unwrap();
         let mut buffer = [0; 512];
         let mut out = Writer::new(&mut buffer);
         encode_part_head(&mut out, &seal, Selection::Levels(seal.statement().surviving()), &[], 0)

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use moteseal_core::confidential::{ColumnId, EncryptedColumns, KeyStream, Nonce, StreamSecret};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::{EpochNumber, Round, Scheme};
+use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::SecretKey;
 use moteseal_device::mote::BUFFER;

@@ -10,7 +10,6 @@ use std::path::Path;
 use moteseal_core::confidential::{EncryptedColumns, KeyStream, StreamSecret};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Scheme, SealIndex, Sequence};
-use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::column_keys::path_of;

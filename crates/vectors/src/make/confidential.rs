@@ -544,7 +544,8 @@ fn urgent() -> File {
         json!({ "bytes": signed, "schema": hex::encode(encoded) })
     };
     let keys = |count: usize| Some(vec![9; 12 + 16 * count]);
-    let record = [7; 12];
+    let mut record = [7; 12];
+    record[2] = 1;
     file.valid("three keys", "urgent.open", event(&CLOSED, 2, keys(3), &record));
     let mut unknown = event(&CLOSED, 2, keys(5), &record);
     unknown.as_object_mut().unwrap().remove("schema");
@@ -554,7 +555,7 @@ fn urgent() -> File {
         ("two keys", event(&CLOSED, 2, keys(2), &record), "KeyCommitmentCount"),
         ("keys of a plain schema", event(&["a::u8"], 2, keys(1), &[7]), "KeyCommitmentCount"),
         ("two keys and a byte too few", event(&CLOSED, 2, keys(2), &[7; 11]), "KeyCommitmentCount"),
-        ("a byte too few", event(&CLOSED, 2, keys(3), &[7; 11]), "RecordLength"),
+        ("a byte too few", event(&CLOSED, 2, keys(3), &record[..11]), "RecordLength"),
         ("version 1 with keys", event(&CLOSED, 1, keys(3), &record), "UnexpectedType"),
         ("version 2 without keys", event(&CLOSED, 2, None, &record), "UnsupportedVersion"),
         ("keys of 12 bytes", event(&CLOSED, 2, keys(0), &record), "FieldOutOfRange"),

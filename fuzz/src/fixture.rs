@@ -70,6 +70,7 @@ pub fn roster() -> &'static [u8] {
             last_epoch: Some(EpochNumber(1 << 40)),
             querier: None,
             devices: &devices,
+            owners: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         draft.sign(&operator(), &mut scratch, &mut out).unwrap().to_vec()
@@ -110,6 +111,7 @@ pub fn later_roster() -> &'static [u8] {
             last_epoch: None,
             querier: None,
             devices: &devices,
+            owners: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         draft.sign(&operator(), &mut scratch, &mut out).unwrap().to_vec()

@@ -35,6 +35,10 @@ export function deviceId(group, device) {
   return sha256("moteseal/1/device", ZERO, group, ZERO, device).subarray(0, 8);
 }
 
+export function ownerId(group, name) {
+  return sha256("moteseal/1/owner", ZERO, group, ZERO, name).subarray(0, 8);
+}
+
 export function groupId(group) {
   return sha256("moteseal/1/group", ZERO, group).subarray(0, 8);
 }

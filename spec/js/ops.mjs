@@ -142,6 +142,7 @@ OPS["roster.open"] = (input, context) => {
       version: p.version,
     })),
     querier: digestOf(r.querier),
+    ...(r.owners.length > 0 && { owners: r.owners.map((o) => [o.name, digestOf(o.certificate)]) }),
     version: r.version,
   };
 };

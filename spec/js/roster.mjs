@@ -2,7 +2,7 @@
 
 import * as cbor from "./cbor.mjs";
 import { openObject, TYP_CERTIFICATE, TYP_ROSTER, verifyObject } from "./cose.mjs";
-import { checkKey, checkKeyLength, deviceId, groupId, suiteOf } from "./crypto.mjs";
+import { checkKey, checkKeyLength, deviceId, groupId, ownerId, suiteOf } from "./crypto.mjs";
 import { fail, failureOf } from "./fail.mjs";
 import { isName } from "./schema.mjs";
 
@@ -53,7 +53,8 @@ function shape(payload) {
   r.groupName = nameOf(need(1));
   r.group = cbor.bytes(need(2), 8);
   r.version = cbor.u32(need(3));
-  if (f.length !== (r.version === 0 ? 12 : 9)) fail("UnexpectedType");
+  if (!(r.version === 0 ? [12] : [9, 10]).includes(f.length)) fail("UnexpectedType");
+  r.owners = [];
   r.history = cbor.array(f[4]).map((n) => cbor.bytes(n, 32));
   if (r.version === 0) {
     const p = { version: 0, epochMs: cbor.u64(f[5]), levels: cbor.u64(f[6]), budget: cbor.nullable(f[7], cbor.u64) };
@@ -98,6 +99,13 @@ function shape(payload) {
       });
       return device;
     });
+    if (f.length === 10) {
+      r.owners = cbor.array(f[9]).map((n) => {
+        const o = cbor.array(n, 2);
+        return { name: nameOf(o[0]), bytes: cbor.bytes(o[1]) };
+      });
+      if (r.owners.length === 0) fail("UnexpectedType");
+    }
   }
   return r;
 }
@@ -213,9 +221,20 @@ export function openRoster(bytes, operator) {
     if (!r.querier.group.equals(r.group)) fail("CertificateMismatch");
     if (!r.querier.device.equals(deviceId(r.groupName, "querier"))) fail("CertificateMismatch");
   }
+  let lastOwner = null;
+  for (const owner of r.owners) {
+    if (!isName(owner.name)) fail("InvalidName");
+    owner.certificate = readCertificate(owner.bytes);
+    owner.id = ownerId(r.groupName, owner.name);
+    const { group, device } = owner.certificate;
+    if (!group.equals(r.group) || !device.equals(owner.id)) fail("CertificateMismatch");
+    if (lastOwner !== null && Buffer.compare(lastOwner, owner.id) >= 0) fail("UnsortedOwners");
+    lastOwner = owner.id;
+  }
   checkDevices(r);
   const certificates = r.periods.map((p) => p.coordinator);
   certificates.push(r.querier);
+  for (const owner of r.owners) certificates.push(owner.certificate);
   for (const d of r.list) for (const t of d.terms) certificates.push(t.certificate);
   for (const c of certificates) if (c !== null) checkCertificate(c, operator, "CertificateNotAuthentic");
   return new Roster(r, object, bytes);

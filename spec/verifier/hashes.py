@@ -23,6 +23,10 @@ def device_id(group, name):
     return H(b"moteseal/1/device\0", group.encode(), b"\0", name.encode())[:8]
 
 
+def owner_id(group, name):
+    return H(b"moteseal/1/owner\0", group.encode(), b"\0", name.encode())[:8]
+
+
 def salt_of(key, device, index):
     return hmac.new(key, b"moteseal/1/salt" + device + be(index, 4), hashlib.sha256).digest()[:16]
 

@@ -3,8 +3,8 @@
 import unicodedata
 from dataclasses import dataclass
 
-from .encoding import Refused, array, byte_string, decode, optional, sint, text, uint, version_one
-from .hashes import device_id, group_id
+from .encoding import Refused, array, byte_string, decode, optional, sint, text, uint, version_one, wrong_type
+from .hashes import device_id, group_id, owner_id
 from .signed import CERTIFICATE, ROSTER, Signed, signed
 from .suites import ALGORITHMS, KEY_LENGTH, Key
 
@@ -118,6 +118,14 @@ class Period:
 
 
 @dataclass
+class Owner:
+    id: bytes
+    name: str
+    certificate: object
+    key: object = None
+
+
+@dataclass
 class Roster:
     digest: bytes
     group_name: str
@@ -128,6 +136,7 @@ class Roster:
     last_epoch: object
     querier: object
     devices: list
+    owners: list
 
     def device(self, id):
         return next((device for device in self.devices if device.id == id), None)
@@ -171,6 +180,8 @@ def roster_open(data, operator):
             period.coordinator_key = prove(period.coordinator)
     if roster.querier is not None:
         prove(roster.querier)
+    for owner in roster.owners:
+        owner.key = prove(owner.certificate)
     for device in roster.devices:
         for term in device.terms:
             term.key = prove(term.certificate)
@@ -182,7 +193,8 @@ def roster_read(digest, payload):
     fields = [*array(payload), None, None, None, None]  # a field that is not there has another type
     version_one(fields[0])
     group_name, group, version = text(fields[1]), byte_string(fields[2], 8), uint(fields[3], 32)
-    fields = array(payload, 9 if version else 12)
+    fields = array(payload)
+    wrong_type(len(fields) not in ((9, 10) if version else (12,)))
     history = [byte_string(digest, 32) for digest in array(fields[4])]
     if version == 0:
         epoch_ms, levels, budget = uint(fields[5]), uint(fields[6]), optional(fields[7], uint)
@@ -198,7 +210,7 @@ def roster_read(digest, payload):
         ]
         last_epoch, querier = optional(fields[6], uint), optional(fields[7], byte_string)
     listed = []
-    for entry in array(fields[-1]):
+    for entry in array(fields[8 if version else 11]):
         if version == 0:
             id, name, certificates = array(entry, 3)
             id, name, since = byte_string(id, 8), text(name), 0
@@ -211,6 +223,10 @@ def roster_read(digest, payload):
                 term = byte_string(certificate), uint(first), optional(end_index, lambda end: uint(end, 32)), optional(end_epoch, uint)
                 terms.append(term)
         listed.append((id, name, since, terms))
+    owned = []
+    if len(fields) == 10:
+        wrong_type(not array(fields[9]))
+        owned = [(text(name), byte_string(certificate)) for name, certificate in (array(owner, 2) for owner in fields[9])]
 
     check_name(group_name)
     if group != group_id(group_name):
@@ -229,6 +245,15 @@ def roster_read(digest, payload):
         querier = certificate_decode(querier)
         if (querier.group, querier.device) != (group, device_id(group_name, "querier")):
             raise Refused("CertificateMismatch", "of the querier")
+    owners = []
+    for name, encoded in owned:
+        check_name(name)
+        certificate, id = certificate_decode(encoded), owner_id(group_name, name)
+        if (certificate.group, certificate.device) != (group, id):
+            raise Refused("CertificateMismatch", name)
+        if owners and owners[-1].id >= id:
+            raise Refused("UnsortedOwners", name)
+        owners.append(Owner(id, name, certificate))
     coordinators = [period.coordinator.device for period in periods if period.coordinator is not None]
     devices = []
     for id, name, since, terms in listed:
@@ -258,7 +283,7 @@ def roster_read(digest, payload):
         if last is not None and last > id:
             raise Refused("UnsortedDevices", name)
         devices.append(device)
-    return Roster(digest, group_name, group, version, history, periods, last_epoch, querier, devices)
+    return Roster(digest, group_name, group, version, history, periods, last_epoch, querier, devices, owners)
 
 
 def check_period(period, before, group):

@@ -284,6 +284,7 @@ def roster_vector(case, given):
         ],
         "last_epoch": roster.last_epoch,
         "querier": roster.querier and roster.querier.digest.hex(),
+        **({"owners": [[owner.name, owner.certificate.digest.hex()] for owner in roster.owners]} if roster.owners else {}),
         "devices": [
             [
                 device.id.hex(),

@@ -50,6 +50,8 @@ pub enum Typ {
     Firmware,
     /// The manifest of an agent's package.
     Agent,
+    /// A grant of keys of confidential readings.
+    Grant,
 }
 
 impl Typ {
@@ -72,6 +74,7 @@ impl Typ {
             Self::Policy => "moteseal-policy+cose",
             Self::Firmware => "moteseal-firmware+cose",
             Self::Agent => "moteseal-agent+cose",
+            Self::Grant => "moteseal-grant+cose",
         }
     }
 }

@@ -35,6 +35,7 @@
 //!     querier: None,
 //!     // Sorted by id.
 //!     devices: &[DeviceDraft { name: "dev1", since: 0, terms: &[Term::always(certificate)] }],
+//!     owners: &[],
 //! };
 //! let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
 //! let file = draft.sign(&operator, &mut scratch, &mut out)?;
@@ -57,10 +58,13 @@ use crate::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use crate::signature::{PublicKey, SignError, SignatureError};
 
 mod draft;
+mod owner;
 mod period;
 mod term;
 
 pub use draft::{DeviceDraft, RosterDraft};
+use owner::Owners;
+pub use owner::{Owner, OwnerDraft, owner_id};
 pub use period::Period;
 use period::Periods;
 pub use term::{Device, NoKey, Term};
@@ -115,6 +119,8 @@ named_errors! {
         DuplicateDevice => "two devices have the same id; choose distinct names",
         /// The devices are not sorted by id, ascending.
         UnsortedDevices => "the devices are not sorted by id",
+        /// The owners are not sorted by id, ascending, or two owners have the same id.
+        UnsortedOwners => "the owners are not sorted by id, or two have the same id",
         /// The number of past digests differs from the number of earlier versions.
         HistoryLength => "the number of past digests differs from the number of earlier versions",
         /// The number of levels is not 1 to [`MAX_LEVELS`].
@@ -128,10 +134,10 @@ named_errors! {
         EpochStartMismatch => "a period does not start where the epoch before its first one ends",
         /// The last epoch is before the first epoch of the newest period.
         EpochRangeEmpty => "the last epoch is before the first",
-        /// A draft of the first version has more than one period, a querier, a term that is limited
-        /// or a device since a later version, which only later versions can have.
+        /// A draft of the first version has more than one period, a querier, an owner, a term that is
+        /// limited or a device since a later version, which only later versions can have.
         NotAFirstVersion =>
-            "the first version of a roster has one period, no querier and no limited terms",
+            "the first version of a roster has one period, no querier, no owners and no limited terms",
         /// The budget is 0.
         BudgetOutOfRange => "the budget must be at least 1 event",
         /// The scratch or output buffer is too small.
@@ -229,6 +235,7 @@ pub struct Roster<'a> {
     last_epoch: Option<EpochNumber>,
     querier: Option<&'a [u8]>,
     devices: &'a [u8],
+    owners: Owners<'a>,
 }
 
 impl<'a> Roster<'a> {
@@ -254,6 +261,9 @@ impl<'a> Roster<'a> {
         for bytes in coordinators.chain(roster.querier) {
             Certificate::open(bytes, operator).map_err(RosterError::of_certificate)?;
         }
+        for owner in roster.owners() {
+            Certificate::open(owner.bytes, operator).map_err(RosterError::of_certificate)?;
+        }
         for device in roster.devices() {
             for term in device.terms() {
                 Certificate::open(term.bytes, operator).map_err(RosterError::of_certificate)?;
@@ -272,7 +282,7 @@ impl<'a> Roster<'a> {
         let group = GroupId(reader.fixed()?);
         let version = reader.uint()?;
         let is_first = version == 0;
-        if fields != if is_first { 12 } else { 9 } {
+        if !(if is_first { 12..=12 } else { 9..=10 }).contains(&fields) {
             return Err(DecodeError::UnexpectedType.into());
         }
         let history = read_history(&mut reader)?;
@@ -296,10 +306,11 @@ impl<'a> Roster<'a> {
             querier = reader.optional(Reader::bytes)?;
         }
         let devices = reader.raw()?;
-        let mut reader = Reader::resume(devices);
-        for _ in 0..reader.array_any()? {
-            Device::read(&mut reader, is_first)?.check_shape()?;
+        let mut listed = Reader::resume(devices);
+        for _ in 0..listed.array_any()? {
+            Device::read(&mut listed, is_first)?.check_shape()?;
         }
+        let owners = if fields == 10 { Owners::read(&mut reader)? } else { Owners::NONE };
 
         check_name(group_name)?;
         if group != GroupId::of(group_name) {
@@ -330,6 +341,7 @@ impl<'a> Roster<'a> {
             last_epoch,
             querier,
             devices,
+            owners,
         };
         roster.check_devices()?;
         Ok(roster)
@@ -342,6 +354,7 @@ impl<'a> Roster<'a> {
         }) {
             return Err(RosterError::CertificateMismatch);
         }
+        self.owners.check(self.group_name, self.group)?;
         let mut last = None;
         for device in self.devices() {
             device.check(self.group_name, self.group, self.version)?;
@@ -472,6 +485,11 @@ impl<'a> Roster<'a> {
     #[must_use]
     pub const fn querier_bytes(&self) -> Option<&'a [u8]> {
         self.querier
+    }
+
+    /// Returns the owners of confidential readings, sorted by id.
+    pub fn owners(&self) -> impl Iterator<Item = Owner<'a>> + use<'a> {
+        self.owners.iter()
     }
 
     /// Returns the devices, sorted by id. This includes devices that no longer belong to the group:

@@ -40,7 +40,7 @@ pub fn open(operator: &PublicKey, input: &Value) -> Verdict {
             "coordinator": period.coordinator().map(|certificate| certificate.digest().to_string()),
         })
     });
-    Ok(json!({
+    let mut output = json!({
         "digest": roster.digest().to_string(),
         "group_name": roster.group_name(),
         "group": roster.group().to_string(),
@@ -49,7 +49,15 @@ pub fn open(operator: &PublicKey, input: &Value) -> Verdict {
         "last_epoch": roster.last_epoch().map(|epoch| epoch.0),
         "querier": roster.querier().map(|certificate| certificate.digest().to_string()),
         "devices": devices.collect::<Vec<_>>(),
-    }))
+    });
+    let owners: Vec<Value> = roster
+        .owners()
+        .map(|owner| json!([owner.name, owner.certificate().unwrap().digest().to_string()]))
+        .collect();
+    if !owners.is_empty() {
+        output["owners"] = json!(owners);
+    }
+    Ok(output)
 }
 
 /// Checks that a roster is a later version of another.

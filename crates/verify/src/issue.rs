@@ -8,7 +8,8 @@ use moteseal_core::error::Named;
 use moteseal_core::identity::{CertificateDraft, IssueError, MAX_CERTIFICATE};
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{
-    self, DeviceDraft, Period, RosterDraft, RosterError, SCRATCH_OVERHEAD, Term, querier_id,
+    self, DeviceDraft, OwnerDraft, Period, RosterDraft, RosterError, SCRATCH_OVERHEAD, Term,
+    owner_id, querier_id,
 };
 use moteseal_core::signature::{PublicKey, SignError, Signer};
 
@@ -94,6 +95,7 @@ impl FirstRoster<'_> {
             last_epoch: None,
             querier: None,
             devices: &drafts,
+            owners: &[],
         };
         sign(&draft, operator)
     }
@@ -111,6 +113,9 @@ pub enum ChangeError {
     /// The roster lists no device with this name.
     #[error("the roster lists no device {0}")]
     UnknownDevice(String),
+    /// The roster lists no owner with this name.
+    #[error("the roster lists no owner {0}")]
+    UnknownOwner(String),
     /// The device belongs to the group already.
     #[error("{0} is already a device of the group")]
     DuplicateDevice(String),
@@ -148,6 +153,7 @@ impl ChangeError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::UnknownDevice(_) => "UnknownDevice",
+            Self::UnknownOwner(_) => "UnknownOwner",
             Self::DuplicateDevice(_) => "DuplicateDevice",
             Self::DeviceEnded(_) => "DeviceEnded",
             Self::KeyInUse { .. } => "KeyInUse",
@@ -177,6 +183,8 @@ pub struct NextRoster<'k> {
     last_epoch: Option<EpochNumber>,
     querier: Option<Vec<u8>>,
     devices: BTreeMap<DeviceId, OwnedDevice>,
+    /// The owners by id: name and certificate.
+    owners: BTreeMap<DeviceId, (String, Vec<u8>)>,
     /// Every certified key of a device, with the device.
     keys: BTreeMap<Vec<u8>, DeviceId>,
     next_serial: u64,
@@ -271,6 +279,12 @@ impl<'k> NextRoster<'k> {
             coordinator: period.coordinator.map(<[u8]>::to_vec),
         };
         let others = read.periods().filter_map(|period| period.coordinator());
+        let mut owners = BTreeMap::new();
+        for owner in read.owners() {
+            let certificate = owner.certificate()?;
+            next_serial = next_serial.max(certificate.serial.saturating_add(1));
+            owners.insert(certificate.device, (owner.name.to_owned(), owner.bytes.to_vec()));
+        }
         for certificate in others.chain(read.querier()) {
             next_serial = next_serial.max(certificate.serial.saturating_add(1));
         }
@@ -282,6 +296,7 @@ impl<'k> NextRoster<'k> {
             last_epoch: read.last_epoch(),
             querier: read.querier_bytes().map(<[u8]>::to_vec),
             devices,
+            owners,
             keys,
             next_serial,
         })
@@ -488,6 +503,27 @@ impl<'k> NextRoster<'k> {
         Ok(())
     }
 
+    /// Certifies the key of an owner of confidential readings. An owner with this name gets the new
+    /// key; grants that the old key signed are then no longer accepted.
+    ///
+    /// # Errors
+    /// [`ChangeError`]. An invalid name is an error of [`issue`](Self::issue).
+    pub fn set_owner(&mut self, name: &str, key: &PublicKey) -> Result<(), ChangeError> {
+        let id = owner_id(&self.group_name, name);
+        let certificate = self.certify(id, key, SealIndex(0))?;
+        self.owners.insert(id, (name.to_owned(), certificate));
+        Ok(())
+    }
+
+    /// Removes an owner. Its grants are then no longer accepted.
+    ///
+    /// # Errors
+    /// `UnknownOwner`.
+    pub fn remove_owner(&mut self, name: &str) -> Result<(), ChangeError> {
+        let removed = self.owners.remove(&owner_id(&self.group_name, name));
+        removed.map(|_| ()).ok_or_else(|| ChangeError::UnknownOwner(name.to_owned()))
+    }
+
     /// Signs the roster and returns the bytes of the roster file.
     ///
     /// # Errors
@@ -517,6 +553,11 @@ impl<'k> NextRoster<'k> {
             .zip(&terms)
             .map(|(device, terms)| DeviceDraft { name: &device.name, since: device.since, terms })
             .collect();
+        let owners: Vec<OwnerDraft<'_>> = self
+            .owners
+            .values()
+            .map(|(name, certificate)| OwnerDraft { name, certificate })
+            .collect();
         let draft = RosterDraft {
             group_name: &self.group_name,
             history: &self.history,
@@ -524,6 +565,7 @@ impl<'k> NextRoster<'k> {
             last_epoch: self.last_epoch,
             querier: self.querier.as_deref(),
             devices: &devices,
+            owners: &owners,
         };
         Ok(sign(&draft, self.operator)?)
     }

@@ -24,6 +24,18 @@ pub struct Roster {
     last_epoch: Option<EpochNumber>,
     querier: Option<PublicKey>,
     devices: Arc<BTreeMap<DeviceId, Device>>,
+    owners: Vec<Owner>,
+}
+
+/// An owner of confidential readings, whose key verifies grants.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// The owner's id ([`roster::owner_id`]).
+    pub id: DeviceId,
+    /// The name.
+    pub name: String,
+    /// The key.
+    pub key: PublicKey,
 }
 
 /// A period of a group: epochs with the same length, number of levels, budget and coordinator.
@@ -184,6 +196,7 @@ impl Roster {
             last_epoch: read.last_epoch(),
             querier: read.querier().and_then(|certificate| certificate.key().ok()),
             devices: Arc::new(devices),
+            owners: read.owners().filter_map(|owner| owner_of(&owner)).collect(),
             bytes: bytes.into(),
         })
     }
@@ -331,6 +344,18 @@ impl Roster {
         self.querier.as_ref()
     }
 
+    /// Returns the owners of confidential readings, sorted by id.
+    #[must_use]
+    pub fn owners(&self) -> &[Owner] {
+        &self.owners
+    }
+
+    /// Returns the owner with this id.
+    #[must_use]
+    pub fn owner(&self, id: DeviceId) -> Option<&Owner> {
+        self.owners.iter().find(|owner| owner.id == id)
+    }
+
     /// Returns the devices, sorted by id. This includes devices that no longer belong to the group:
     /// their past seals are still verified.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = &Device> {
@@ -393,6 +418,16 @@ fn term_of(term: &roster::Term<'_>) -> Option<Term> {
         first_epoch: term.first_epoch,
         end_index: term.end_index,
         end_epoch: term.end_epoch,
+    })
+}
+
+/// Reads an owner of a roster that has been checked, so the result is always `Some`.
+fn owner_of(owner: &roster::Owner<'_>) -> Option<Owner> {
+    let certificate = owner.certificate().ok()?;
+    Some(Owner {
+        id: certificate.device,
+        name: owner.name.to_owned(),
+        key: certificate.key().ok()?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Drafting and signing a roster.
 
-use super::{Period, Roster, RosterError, Term};
+use super::{OwnerDraft, Period, Roster, RosterError, Term};
 use crate::cbor::{BufferTooSmall, Writer};
 use crate::cose::{Sign1, Typ, sig_structure};
 use crate::digest::Digest;
@@ -28,6 +28,9 @@ pub struct RosterDraft<'a> {
     pub querier: Option<&'a [u8]>,
     /// The devices, sorted by [`DeviceDraft::id`].
     pub devices: &'a [DeviceDraft<'a>],
+    /// The owners of confidential readings, sorted by [`OwnerDraft::id`]. The first version cannot
+    /// have one.
+    pub owners: &'a [OwnerDraft<'a>],
 }
 
 /// A device to list in a roster.
@@ -73,6 +76,7 @@ impl RosterDraft<'_> {
             + 34 * self.history.len()
             + periods
             + self.querier.map_or(0, <[u8]>::len)
+            + self.owners.iter().map(OwnerDraft::size).sum::<usize>()
             + devices
     }
 
@@ -84,11 +88,15 @@ impl RosterDraft<'_> {
         let version = u32::try_from(self.history.len()).map_err(|_| RosterError::HistoryLength)?;
         let mut out = Writer::new(scratch);
         let is_first = version == 0;
-        out.array(if is_first { 12 } else { 9 })?
-            .uint(1u8)?
-            .text(self.group_name)?
-            .bytes(&GroupId::of(self.group_name).0)?
-            .uint(version)?;
+        out.array(match (is_first, self.owners.is_empty()) {
+            (true, _) => 12,
+            (false, true) => 9,
+            (false, false) => 10,
+        })?
+        .uint(1u8)?
+        .text(self.group_name)?
+        .bytes(&GroupId::of(self.group_name).0)?
+        .uint(version)?;
         out.array(u64::from(version))?;
         for digest in self.history {
             out.bytes(&digest.0)?;
@@ -105,7 +113,7 @@ impl RosterDraft<'_> {
 
     /// Writes the elements after the history as the first version has them.
     fn write_first(&self, out: &mut Writer<'_>) -> Result<(), RosterError> {
-        let ([period], None) = (self.periods, self.querier) else {
+        let ([period], None, []) = (self.periods, self.querier, self.owners) else {
             return Err(RosterError::NotAFirstVersion);
         };
         out.uint(period.epoch_ms)?.uint(period.levels)?.optional(period.budget, Writer::uint)?;
@@ -149,7 +157,7 @@ impl RosterDraft<'_> {
                 out.optional(term.end_epoch, |out, end| out.uint(end.0))?;
             }
         }
-        Ok(())
+        OwnerDraft::write_all(self.owners, out)
     }
 
     /// Writes to `scratch` the bytes that an operator's key of suite `operator` must sign.

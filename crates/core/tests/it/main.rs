@@ -13,6 +13,7 @@ mod reference;
 #[cfg(feature = "host")]
 mod requests;
 mod roster;
+mod roster_owners;
 mod schema;
 mod schema_2;
 mod signatures;

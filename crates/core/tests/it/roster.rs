@@ -110,6 +110,7 @@ impl Group {
             last_epoch: Some(EpochNumber(500_000)),
             querier: None,
             devices: &devices,
+            owners: &[],
         };
         change(&mut draft);
         let size = draft.size();
@@ -385,6 +386,7 @@ fn every_suite_signs_rosters() {
             last_epoch: None,
             querier: None,
             devices: &devices,
+            owners: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         let bytes = draft.sign(&operator, &mut scratch, &mut out).unwrap();
@@ -595,6 +597,7 @@ proptest! {
                 last_epoch: roster.last_epoch(),
                 querier: roster.querier_bytes(),
                 devices: &devices,
+                owners: &[],
             };
             let mut scratch = vec![0; draft.size()];
             prop_assert_eq!(draft.payload(&mut scratch).unwrap(), &mutated[..]);
@@ -628,6 +631,7 @@ proptest! {
             last_epoch: None,
             querier: None,
             devices: &devices,
+            owners: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         let bytes = draft.sign(&operator(), &mut scratch, &mut out).unwrap();

@@ -27,6 +27,7 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-files"],
     &["moteseal-api"],
     &["moteseal-research", "moteseal-adversary", "moteseal-fixtures"],
+    &["moteseal-grant"],
     &["moteseal-verify"],
     &["moteseal-lanes"],
     &["moteseal-sum"],

@@ -1,0 +1,212 @@
+//! The owner's secrets: what its file contains, and what it forgets.
+
+use moteseal_core::confidential::{Nonce, StreamSecret, Suite};
+use moteseal_core::digest::Digest;
+use moteseal_core::{EpochNumber, SealIndex};
+use moteseal_grant::{
+    GrantRequest, Identity, OpenGrant, Owner, OwnerError, OwnerFileError, decode_stream_secret,
+    encode_stream_secret,
+};
+
+use crate::scene::{
+    BASE, GROUP, alice, column, columns, device, key, key_of, request, rosters, seal, secret_of, to,
+};
+
+#[test]
+fn a_file_reads_back_as_it_was_written() {
+    let mut owner = alice(3);
+    owner.forget(EpochNumber(1300), Some(&[device(1)])).unwrap();
+    owner.add_columns(device(1), &[(column("pressure"), "pressure")]).unwrap();
+    owner.add(device(1), StreamSecret::new([3; 32], EpochNumber(4000)), &columns()).unwrap();
+    let file = owner.encode().unwrap();
+    let read = Owner::decode(&file).unwrap();
+    assert_eq!(read.encode().unwrap(), file);
+    assert_eq!((read.name(), read.group_name()), ("alice", GROUP));
+    assert_eq!(read.public_key(), key(2).public());
+    assert_eq!(read.streams().len(), 4);
+    assert_eq!(read.streams_of(device(1))[0].forgotten(), Some(EpochNumber(1300)));
+    assert_eq!(read.streams_of(device(1))[1].generation(), 1);
+}
+
+#[test]
+fn every_altered_byte_of_a_file_is_refused() {
+    let file = alice(1).encode().unwrap();
+    for place in 0..file.len() {
+        let mut altered = file.to_vec();
+        altered[place] ^= 1;
+        assert!(Owner::decode(&altered).is_err(), "{place}");
+        assert!(Owner::decode(&file[..place]).is_err(), "{place}");
+    }
+    let mut altered = file.to_vec();
+    altered[file.len() / 2] ^= 1;
+    assert_eq!(Owner::decode(&altered).unwrap_err(), OwnerFileError::Damaged);
+}
+
+/// Returns a file with this content, and the right check value.
+fn file_of(version: u8, content: &[u8]) -> Vec<u8> {
+    let check = Digest::of(&[b"moteseal/1/owner-file\0", content]);
+    let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[0x83, version, 0x59][..], &length, content, &[0x58, 0x20], &check.0].concat()
+}
+
+#[test]
+fn unknown_versions_duplicates_and_wrong_orders_are_refused_by_name() {
+    let file = alice(2).encode().unwrap();
+    // 0x83, the version, the head of the content; then the check value in 34 bytes.
+    let content = &file[5..file.len() - 34];
+    assert_eq!(file_of(1, content), *file);
+    let refuse = |file: &[u8]| Owner::decode(file).unwrap_err().name();
+    assert_eq!(refuse(&file_of(2, content)), "UnsupportedVersion");
+    let mut starts: Vec<usize> = (0..2)
+        .map(|number| {
+            content.windows(8).position(|window| *window == device(number).0).unwrap() - 2
+        })
+        .collect();
+    starts.sort_unstable();
+    let (head, one, other) =
+        (&content[..starts[0]], &content[starts[0]..starts[1]], &content[starts[1]..]);
+    assert_eq!(refuse(&file_of(1, &[head, one, one].concat())), "DuplicateStream");
+    assert_eq!(refuse(&file_of(1, &[head, other, one].concat())), "FieldOutOfRange");
+    assert_eq!(refuse(&file_of(1, &[content, &[0]].concat())), "TrailingBytes");
+    assert_eq!(refuse(b"\x80"), "UnexpectedType");
+}
+
+#[test]
+fn nothing_that_is_printed_contains_a_secret() {
+    let mut owner = alice(1);
+    let secret = hex::encode(secret_of(0).expose());
+    owner.forget(EpochNumber(1100), None).unwrap();
+    let reader = Identity::generate();
+    let (recipients, devices) = (to(&reader), [device(0)]);
+    let [_, roster, _] = rosters();
+    let signed = owner.sign_grant(&request(&devices, &recipients, 1200, 1300), &roster).unwrap();
+    let grant = OpenGrant::verify(&signed, &roster).unwrap();
+    let printed = format!("{owner:?} {grant:?} {:?} {reader:?}", grant.keys());
+    assert!(!printed.contains(&secret) && !printed.contains("SECRET"), "{printed}");
+    // A secret in the form [7, 7, ...] would be printed by a derived Debug.
+    assert!(!printed.contains("7, 7, 7"), "{printed}");
+}
+
+#[test]
+fn what_an_owner_has_forgotten_it_can_neither_grant_nor_read_from_its_file() {
+    let mut owner = alice(2);
+    let [_, roster, _] = rosters();
+    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
+    let old = owner.sign_grant(&request(&devices, &recipients, 1000, 1200), &roster).unwrap();
+
+    assert_eq!(owner.forget(EpochNumber(1100), Some(&devices)).unwrap(), 1);
+    assert_eq!(owner.forget(EpochNumber(1050), Some(&devices)).unwrap(), 0, "already forgotten");
+    let file = owner.encode().unwrap();
+    let owner = Owner::decode(&file).unwrap();
+    assert!(owner.streams_of(device(0))[0].secret().is_none());
+    // Neither the secret nor a key of the past is in the file.
+    let past = secret_of(0).column(column("temperature"));
+    for key in [secret_of(0).expose(), past.node().expose()] {
+        assert!(!file.windows(32).any(|window| window == key));
+    }
+    for node in past.cover(BASE..=EpochNumber(1099)) {
+        assert!(!file.windows(32).any(|window| window == node.expose()));
+    }
+
+    let make =
+        |first, last| owner.sign_grant(&request(&devices, &recipients, first, last), &roster);
+    for (first, last) in [(1000, 1000), (900, 1000), (1099, 1200), (1000, 9000)] {
+        assert_eq!(make(first, last).unwrap_err().name(), "Forgotten");
+    }
+    let other = [device(1)];
+    assert!(owner.sign_grant(&request(&other, &recipients, 1000, 1001), &roster).is_ok());
+    // Later epochs still open, with the same keys; the grant made before still opens, too.
+    let new = make(1100, 5000).unwrap();
+    for (signed, epochs) in [(&new, [1100, 1101, 5000]), (&old, [1000, 1099, 1200])] {
+        let grant = OpenGrant::verify(signed, &roster).unwrap();
+        for epoch in epochs {
+            for name in ["temperature", "humidity"] {
+                let seal = seal(device(0), name, epoch);
+                let (key, commitment) = key_of(&secret_of(0), &seal);
+                let given = grant.keys().seal_key(&seal, &commitment).unwrap();
+                assert_eq!(given.expose(), key.expose());
+            }
+        }
+    }
+}
+
+#[test]
+fn columns_that_are_added_later_start_from_the_successor_of_the_secret() {
+    let mut owner = alice(1);
+    let [_, roster, _] = rosters();
+    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
+    owner.add_columns(device(0), &[(column("pressure"), "pressure")]).unwrap();
+    owner.add_columns(device(0), &[(column("pressure"), "pressure")]).unwrap();
+    owner.forget(EpochNumber(1010), None).unwrap();
+    owner.add_columns(device(0), &[(column("light"), "light")]).unwrap();
+    let check = |owner: &Owner, first: u64| {
+        let signed = owner.sign_grant(&request(&devices, &recipients, first, 2000), &roster);
+        let grant = OpenGrant::verify(&signed.unwrap(), &roster).unwrap();
+        let secrets = [
+            ("temperature", secret_of(0)),
+            ("pressure", secret_of(0).next()),
+            ("light", secret_of(0).next().next()),
+        ];
+        for (name, secret) in secrets {
+            let seal = seal(device(0), name, 1500);
+            let (key, commitment) = key_of(&secret, &seal);
+            let given = grant.keys().seal_key(&seal, &commitment).unwrap();
+            assert_eq!(given.expose(), key.expose(), "{name}");
+        }
+    };
+    check(&owner, 1010);
+    owner.forget(EpochNumber(1020), None).unwrap();
+    let owner = Owner::decode(&owner.encode().unwrap()).unwrap();
+    check(&owner, 1020);
+}
+
+#[test]
+fn wrong_changes_leave_the_owner_unchanged() {
+    let mut owner = alice(1);
+    let before = owner.encode().unwrap();
+    let secret = || StreamSecret::new([1; 32], BASE);
+    let is =
+        |result: Result<(), OwnerError>, name: &str| assert_eq!(result.unwrap_err().name(), name);
+    is(owner.add(device(0), secret(), &columns()).map(|_| ()), "BaseNotLater");
+    is(owner.add(device(1), secret(), &[]).map(|_| ()), "ColumnCount");
+    is(owner.add(device(1), secret(), &[(column("a"), "a\n")]).map(|_| ()), "InvalidName");
+    is(owner.add_columns(device(1), &columns()), "NotOwned");
+    let many: Vec<_> = (0..256_u32).map(|n| (column(&n.to_string()), "x")).collect();
+    is(owner.add_columns(device(0), &many), "ColumnCount");
+    is(owner.forget(EpochNumber(1001), Some(&[device(0), device(1)])).map(|_| ()), "NotOwned");
+    let never = EpochNumber(BASE.0 + (1 << 32));
+    is(owner.forget(never, None).map(|_| ()), "EpochOutOfKeyRange");
+    assert_eq!(owner.encode().unwrap(), before);
+    assert_eq!(Owner::new(GROUP, "", key(2)).unwrap_err().name(), "InvalidName");
+}
+
+#[test]
+fn a_device_reads_its_copy_of_the_secret() {
+    let secret = secret_of(5);
+    let text = encode_stream_secret(&secret);
+    assert_eq!(decode_stream_secret(&text).unwrap(), secret);
+    assert_eq!(*text, format!("{} 1000\n", hex::encode(secret.expose())));
+    for wrong in ["", "00 1", &text[1..], &text.replace(' ', ""), &text.replace("07", "0g")] {
+        assert!(decode_stream_secret(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_grant_after_forgetting_the_last_epoch_but_one_opens_only_the_last() {
+    let mut owner = alice(1);
+    let [_, roster, _] = rosters();
+    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
+    let last = BASE.0 + u64::from(u32::MAX);
+    owner.forget(EpochNumber(last), None).unwrap();
+    let request = GrantRequest {
+        columns: Some(&["humidity"]),
+        ..request(&devices, &recipients, last, u64::MAX)
+    };
+    let signed = owner.sign_grant(&request, &roster).unwrap();
+    let grant = OpenGrant::verify(&signed, &roster).unwrap();
+    assert_eq!(grant.contents().columns[0].epochs, [(EpochNumber(last), EpochNumber(last))]);
+    let key = secret_of(0).column(column("humidity")).epoch_key(EpochNumber(last)).unwrap();
+    let key = key.seal_key(device(0), SealIndex(5), Suite::ChaCha20, &Nonce([9; 12]));
+    let given = grant.keys().seal_key(&seal(device(0), "humidity", last), &key.commitment());
+    assert_eq!(given.unwrap().expose(), key.expose());
+}

@@ -19,7 +19,7 @@ pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
     let text = device.map_or_else(|| text.clone(), |device| with_name(roster, device, &text));
     let failure = Failure::new(error.kind().into(), text);
     match error {
-        Error::Output(_) => failure,
+        Error::Output(error) if error.name() == "OutputFailed" => failure,
         error => failure.with_name(error.name()),
     }
 }

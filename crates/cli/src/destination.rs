@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use moteseal_api::NamedError as _;
+use moteseal_client::decrypt::WithheldColumn;
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
 use moteseal_client::{Report, Rows, Sink, Standing, start_text};
@@ -195,6 +196,14 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
             count(device.events, "reading"),
             count(device.epochs, "epoch"),
         ));
+        for WithheldColumn { column, reason, rows, .. } in &device.withheld {
+            diagnostic(format_args!(
+                "{:<12} {column} is empty in {}: {}: {reason}",
+                device.name,
+                count(*rows, "row"),
+                reason.name()
+            ));
+        }
     }
     if let Some(budget) = report.budget {
         diagnostic(format_args!(

@@ -20,6 +20,7 @@ use crate::destination::{distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::get::{rate, seed};
 use crate::key::random;
+use crate::key_files::KeyFiles;
 use crate::progress::{count, spinner, thousands};
 use crate::terminal::{Stdout, diagnostic, is_json};
 
@@ -80,6 +81,8 @@ pub(crate) struct Arguments {
     each: bool,
     #[command(flatten)]
     kept: KeptFiles,
+    #[command(flatten)]
+    keys: KeyFiles,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -131,14 +134,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         *rate = found.map_err(|error| client_error::failure(&roster, &error))?;
         diagnostic(format_args!("--rate {rate}"));
     }
-    distinct(&arguments.kept.written(), &arguments.cloud_query.read())?;
+    let read: Vec<_> =
+        arguments.cloud_query.read().into_iter().chain(arguments.keys.read()).collect();
+    distinct(&arguments.kept.written(), &read)?;
+    let keys = arguments.keys.open(&roster)?;
+    let mut keys = keys.set();
     let progress = spinner("verified rows");
     let mut sample = GroupSample::new(subject, keep_values, arguments.each);
     let mut sink = |rows: &Rows<'_>| {
         progress.inc(u64::from(rows.len()));
         sample.rows(rows)
     };
-    let request = arguments.kept.request(client, &query, pinned.as_mut());
+    let mut request = arguments.kept.request(client, &query, pinned.as_mut());
+    if let Some(keys) = &mut keys {
+        request = request.keys(keys);
+    }
     let verified = runtime.block_on(request.run(&mut sink));
     progress.finish_and_clear();
     let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;

@@ -16,6 +16,7 @@ use crate::cloud_query::{CloudQuery, KeptFiles, report_newer_roster};
 use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::Failure;
 use crate::key::random;
+use crate::key_files::KeyFiles;
 use crate::progress::{spinner, thousands};
 use crate::terminal::{Stdout, diagnostic, is_json};
 
@@ -83,6 +84,8 @@ pub(crate) struct Arguments {
     destination: Destination,
     #[command(flatten)]
     kept: KeptFiles,
+    #[command(flatten)]
+    keys: KeyFiles,
     /// From the sample that --rate selects, estimate the mean of this field over all readings
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
@@ -132,14 +135,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.cloud_query.client()?;
     let mut pinned = arguments.kept.pinned(&roster, &arguments.cloud_query)?;
     let [proof, pins] = arguments.kept.written();
-    distinct(
-        &[("--out", arguments.destination.out()), proof, pins],
-        &arguments.cloud_query.read(),
-    )?;
+    let read: Vec<_> =
+        arguments.cloud_query.read().into_iter().chain(arguments.keys.read()).collect();
+    distinct(&[("--out", arguments.destination.out()), proof, pins], &read)?;
+    let keys = arguments.keys.open(&roster)?;
+    let mut keys = keys.set();
     let mut output =
         arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
     let client = Client::new(&cloud, &roster);
-    let request = arguments.kept.request(client, &query, pinned.as_mut());
+    let mut request = arguments.kept.request(client, &query, pinned.as_mut());
+    if let Some(keys) = &mut keys {
+        request = request.keys(keys);
+    }
     let verified = runtime()?.block_on(request.run(&mut output));
     let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;
     // Release the rows last, after their proof and the pinned seals are in place. Before any file

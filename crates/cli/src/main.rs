@@ -29,6 +29,7 @@ mod hub;
 mod input_table;
 mod inspect;
 mod key;
+mod key_files;
 mod links;
 mod opening;
 mod owner;

@@ -8,7 +8,7 @@ use moteseal_client::bundles::{
     BundleError, BundleFault, BundleReport, BundleVerifier, StreamFile, device_name,
 };
 use moteseal_client::output::OutputError;
-use moteseal_client::proof::verify;
+use moteseal_client::proof::{verify, verify_with_keys};
 use moteseal_client::{PinnedSeals, Rows, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
@@ -21,6 +21,7 @@ use crate::cloud_query::Pins;
 use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::key_files::KeyFiles;
 use crate::progress::{bar, count, range, spinner, thousands};
 use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::span;
@@ -51,6 +52,8 @@ pub(crate) struct Arguments {
     destination: Destination,
     #[command(flatten)]
     pins: Pins,
+    #[command(flatten)]
+    keys: KeyFiles,
 }
 
 /// Returns the failure for a problem with a file.
@@ -65,8 +68,8 @@ fn problem(error: &BundleError) -> Failure {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     let given = expand(&arguments.files)?;
-    let read_here: Vec<&PathBuf> =
-        given.iter().chain([&arguments.roster, &arguments.operator]).collect();
+    let read_here = given.iter().chain([&arguments.roster, &arguments.operator]);
+    let read_here: Vec<&PathBuf> = read_here.chain(arguments.keys.read()).collect();
     distinct(&[("--out", arguments.destination.out())], &read_here)?;
     let pinned = arguments.pins.open_and_save(&roster, &arguments.roster)?;
     let mut bundles = BundleVerifier::new(&roster);
@@ -84,6 +87,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 )));
             }
             return proof(arguments, path, stream, &roster, pinned.as_ref());
+        }
+        if arguments.keys.is_given() {
+            return Err(Failure::usage(
+                "--grant and --stream-secret are only for the rows of a proof; a bundle is verified without keys",
+            ));
         }
         if arguments.destination.is_given() {
             return Err(Failure::usage(
@@ -161,19 +169,26 @@ pub(crate) fn open(path: &Path) -> Result<StreamFile, Failure> {
 fn proof(
     arguments: &Arguments,
     path: &Path,
-    stream: StreamFile,
+    mut stream: StreamFile,
     roster: &Roster,
     pinned: Option<&PinnedSeals>,
 ) -> Result<(), Failure> {
+    let keys = arguments.keys.open(roster)?;
+    let mut keys = keys.set();
+    let mut verified = |sink: &mut dyn Sink| {
+        let verified = match &mut keys {
+            Some(keys) => verify_with_keys(&mut stream, path, roster, pinned, keys, sink),
+            None => verify(&mut stream, path, roster, pinned, sink),
+        };
+        verified.map_err(|error| proof_failure(roster, path, &error))
+    };
     let (query, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
-        let verified = verify(stream, path, roster, pinned, &mut output)
-            .map_err(|error| proof_failure(roster, path, &error))?;
+        let verified = verified(&mut output)?;
         output.keep()?;
         verified
     } else {
-        verify(stream, path, roster, pinned, &mut NoRows)
-            .map_err(|error| proof_failure(roster, path, &error))?
+        verified(&mut NoRows)?
     };
     report_lines(&report, roster, "read");
     if is_json() {

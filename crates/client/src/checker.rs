@@ -14,13 +14,14 @@ mod manifests;
 use moteseal_api::Query;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_lanes::Recall;
-use moteseal_seal::Statement;
 use moteseal_seal::sample::{Choice, UniformSample};
 use moteseal_seal::stream::Select;
+use moteseal_seal::{Authentic, Seal, Statement};
 use moteseal_verify::{Event, Proven, Roster, SchemaEntry};
 use std::sync::Arc;
 
 use crate::completeness::Report;
+use crate::decrypt::{KeySource, PartColumns};
 use crate::error::Stop;
 use crate::pinned::{PinnedSeal, PinnedSeals, digest};
 use crate::rejection::Rejection;
@@ -47,6 +48,7 @@ pub(crate) struct Checker<'r> {
     /// The seals of which the query names readings, and which have not arrived yet.
     named: Vec<SealIndex>,
     manifests: Manifests,
+    keys: KeySource<'r>,
     report: Report,
     newest: Vec<(DeviceId, PinnedSeal)>,
     ended: bool,
@@ -70,10 +72,16 @@ impl<'r> Checker<'r> {
             named: query.as_ref().map(named).unwrap_or_default(),
             query,
             manifests: Manifests::new(roster),
+            keys: KeySource::NONE,
             report: Report::default(),
             newest: Vec::new(),
             ended: false,
         }
+    }
+
+    /// Sets the keys that decrypt columns.
+    pub(crate) fn with_keys(self, keys: KeySource<'r>) -> Self {
+        Self { keys, ..self }
     }
 
     pub(crate) const fn query(&self) -> Option<&Query> {
@@ -157,6 +165,7 @@ impl<'r> Checker<'r> {
                     roster: self.roster,
                     engine: &self.engine,
                     manifests: &self.manifests,
+                    keys: self.keys.reborrow(),
                     check,
                     sink,
                 },
@@ -177,19 +186,29 @@ impl<'r> Checker<'r> {
             Choice::Rate(rate) => {
                 let sample = UniformSample::by_rate(proven.sample, proven.seal, rate);
                 let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
-                let manifests = &self.manifests;
-                let mut outlet =
-                    RowOutlet { roster: self.roster, engine: &self.engine, manifests, check, sink };
-                outlet.emit(query.choice, statement, &sample, proven.schema)
+                let mut outlet = RowOutlet {
+                    roster: self.roster,
+                    engine: &self.engine,
+                    manifests: &self.manifests,
+                    keys: self.keys.reborrow(),
+                    check,
+                    sink,
+                };
+                outlet.emit(query.choice, proven.seal, &sample, proven.schema)
             }
             Choice::Readings(readings) => {
                 let sample = UniformSample::by_name(proven.sample, proven.seal, &readings);
                 let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
                 self.named.retain(|named| *named != index);
-                let manifests = &self.manifests;
-                let mut outlet =
-                    RowOutlet { roster: self.roster, engine: &self.engine, manifests, check, sink };
-                outlet.emit(query.choice, statement, &sample, proven.schema)
+                let mut outlet = RowOutlet {
+                    roster: self.roster,
+                    engine: &self.engine,
+                    manifests: &self.manifests,
+                    keys: self.keys.reborrow(),
+                    check,
+                    sink,
+                };
+                outlet.emit(query.choice, proven.seal, &sample, proven.schema)
             }
             Choice::AtMost(_) | Choice::Sample { .. } => Ok(self.held.hold(proven)?),
         }
@@ -228,6 +247,7 @@ impl<'r> Checker<'r> {
             roster: self.roster,
             engine: &self.engine,
             manifests,
+            keys: self.keys.reborrow(),
             check: &mut check,
             sink,
         };
@@ -283,24 +303,42 @@ struct RowOutlet<'j> {
     roster: &'j Roster,
     engine: &'j Recall,
     manifests: &'j Manifests,
+    keys: KeySource<'j>,
     check: &'j mut DeviceCheck,
     sink: &'j mut dyn Sink,
 }
 
 impl RowOutlet<'_> {
-    /// Passes the rows of a part to the sink, and counts them.
+    /// Decrypts the columns of a part for which there are keys, passes the rows to the sink, and counts
+    /// them.
     fn emit(
         &mut self,
         choice: Choice,
-        statement: &Statement,
+        seal: &Seal<Authentic>,
         sample: &UniformSample<'_>,
         schema: &Arc<SchemaEntry>,
     ) -> Result<(), Stop> {
+        let statement = seal.statement();
         let name = self.roster.name(statement.device).unwrap_or_default();
         let start_ms = self.roster.epoch_start_ms(statement.epoch);
-        let rows = Rows { name, statement, start_ms, sample, schema, engine: self.engine, choice };
+        let access = PartColumns::of_seal(seal, schema, self.keys.reborrow());
+        let decrypted = access.decrypt(schema, sample, self.engine).map_err(|(seq, error)| {
+            let (device, index) = (statement.device, statement.index);
+            Rejection::Plaintext { error, device, index, seq }
+        })?;
+        let rows = Rows {
+            name,
+            statement,
+            start_ms,
+            sample,
+            schema,
+            engine: self.engine,
+            choice,
+            access: &access,
+            decrypted: decrypted.as_deref(),
+        };
         self.sink.rows(&rows)?;
-        self.check.count(statement, rows.len());
+        self.check.count(&rows);
         Ok(())
     }
 }

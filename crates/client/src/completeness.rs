@@ -6,6 +6,7 @@ use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
 use crate::cloud_roster::CloudRoster;
+use crate::decrypt::WithheldColumn;
 
 /// The counts and the completeness of a verified response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub struct DeviceReport {
     pub late: u64,
     /// The restarts that the device's seals state, in order; at most 256.
     pub outages: Vec<Outage>,
+    /// The encrypted columns that are null in rows, with the reasons; at most 256.
+    pub withheld: Vec<WithheldColumn>,
     /// How complete the response is for this device.
     pub standing: Standing,
     /// For a proof, the index and epoch of a pinned seal of the range that is newer than the proof.
@@ -175,6 +178,14 @@ impl DeviceReport {
             let from = outage.from.map(|from| from.0);
             json!({"from": from, "to": outage.to.0, "index": outage.index.0})
         };
+        let withheld = |of: &WithheldColumn| {
+            json!({
+                "column": of.column,
+                "reason": of.reason.name(),
+                "seals": of.seals,
+                "rows": of.rows,
+            })
+        };
         let newer =
             |(index, epoch): (SealIndex, EpochNumber)| json!({"index": index.0, "epoch": epoch.0});
         json!({
@@ -196,6 +207,7 @@ impl DeviceReport {
             "lost": self.lost,
             "late": self.late,
             "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
+            "withheld": self.withheld.iter().map(withheld).collect::<Vec<_>>(),
             "newer_known": self.newer.map(newer),
         })
     }

@@ -162,11 +162,24 @@ impl From<ReadError> for Stop {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct OutputError {
+    name: &'static str,
     message: String,
     is_misuse: bool,
 }
 
+/// The name of an error about an output.
+const OUTPUT_FAILED: &str = "OutputFailed";
+
 impl OutputError {
+    const fn internal(message: String) -> Self {
+        Self { name: OUTPUT_FAILED, message, is_misuse: false }
+    }
+
+    /// Creates the error `ColumnEncrypted`: a value of a column is needed that is not readable.
+    pub(crate) fn column_encrypted(text: impl fmt::Display) -> Self {
+        Self { name: "ColumnEncrypted", ..Self::unfit(text) }
+    }
+
     /// Creates the error for an operating system error about a file.
     pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
         // If `error` already contains an `OutputError`, that error names its file.
@@ -178,7 +191,7 @@ impl OutputError {
 
     /// Creates the error for a file with unexpected content.
     pub(crate) fn because(path: &Path, what: &str) -> Self {
-        Self { message: format!("cannot use {}: {what}", path.display()), is_misuse: false }
+        Self::internal(format!("cannot use {}: {what}", path.display()))
     }
 
     /// Creates the error for a path that the caller must change.
@@ -207,30 +220,31 @@ impl OutputError {
             folder.display(),
             cause(error)
         );
-        Self { message, is_misuse: false }
+        Self::internal(message)
     }
 
     /// Creates the error for rows that cannot be written as requested. `text` states what to do.
     pub(crate) fn unfit(text: impl fmt::Display) -> Self {
-        Self { message: text.to_string(), is_misuse: true }
+        Self { name: OUTPUT_FAILED, message: text.to_string(), is_misuse: true }
     }
 
     /// Creates the error for an interrupted caller. A sink returns it to end the session, because
     /// the caller no longer needs the rows.
     #[must_use]
     pub fn interrupted() -> Self {
-        Self { message: "interrupted by the caller".to_owned(), is_misuse: true }
+        Self::unfit("interrupted by the caller")
     }
 
     /// Creates the error for rows that could not be encoded. It does not name a file.
     pub(crate) fn of(error: impl fmt::Display) -> Self {
-        Self { message: format!("cannot write the rows: {error}"), is_misuse: false }
+        Self::internal(format!("cannot write the rows: {error}"))
     }
 
-    /// Returns the stable name of the error, `OutputFailed`.
+    /// Returns the stable name of the error: `ColumnEncrypted` if a column is needed that is not
+    /// readable, and `OutputFailed` otherwise.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        "OutputFailed"
+        self.name
     }
 
     /// Returns [`Usage`](ErrorKind::Usage) if other arguments would succeed (a missing folder, rows

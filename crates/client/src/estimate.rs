@@ -18,6 +18,9 @@
 //! estimates, whose variance is that of its linear approximation (Cochran, sections 2.11 and 5A.14).
 //! No condition holds for null.
 //!
+//! An encrypted column must be readable in every seal: there is no estimate from a part of its values,
+//! which the owner of the column would have chosen, and none from ciphertext.
+//!
 //! An [`Estimator`] estimates means, sums, and the share of events that meet a [`Condition`], in
 //! constant memory. [`Values`] keeps the sampled values, which quantiles and histograms need, and
 //! [`bootstrap()`] resamples them. If a stratum has events but no sampled event, there is no
@@ -37,10 +40,10 @@ pub use values::{Bin, MAX_VALUES, Values};
 
 use exact_bounds::{Draw, share_bounds};
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::schema::Schema;
 use moteseal_seal::sample::Choice;
 use strata::{Strata, Stratum};
 
+use crate::decrypt::Column;
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
@@ -68,24 +71,38 @@ impl Field {
 
     /// Calls `take` with the value of the field in every row, which is `None` for null.
     fn each(&self, rows: &Rows<'_>, mut take: impl FnMut(Option<f64>)) -> Result<(), OutputError> {
-        let schema = Schema::decode(&rows.schema().bytes).map_err(OutputError::of)?;
-        let field = schema.field(&self.0).ok_or_else(|| {
-            let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
-            let device = rows.name();
-            OutputError::unfit(format_args!(
-                "the readings of {device} have no field {}; their fields are {}",
-                self.0,
-                names.join(", ")
-            ))
-        })?;
-        if !field.kind.is_numeric() {
+        let device = rows.name();
+        let columns: Vec<Column<'_>> = rows.columns().collect();
+        let column =
+            columns.iter().find(|column| column.field().name == self.0).ok_or_else(|| {
+                let names: Vec<&str> = columns.iter().map(|column| column.field().name).collect();
+                OutputError::unfit(format_args!(
+                    "the readings of {device} have no field {}; their fields are {}",
+                    self.0,
+                    names.join(", ")
+                ))
+            })?;
+        let kind = column.field().kind;
+        if !kind.is_numeric() {
             return Err(OutputError::unfit(format_args!(
-                "the values of {} are of type {}, which has no statistics",
-                self.0, field.kind
+                "the values of {} are of type {kind}, which has no statistics",
+                self.0
             )));
         }
+        let readable = match column.readable() {
+            Ok(readable) => readable,
+            Err(_) if rows.statement().counters.total() == 0 => return Ok(()),
+            Err(withheld) => {
+                return Err(OutputError::column_encrypted(format_args!(
+                    "the column {} of {device} is not readable in the epoch from {}: {}: {withheld}",
+                    self.0,
+                    rows.start_text(),
+                    withheld.name()
+                )));
+            }
+        };
         let mut result = Ok(());
-        rows.for_each(|_, _, record| match field.read_f64(record) {
+        rows.for_each(|_, _, record| match readable.read_f64(record) {
             Ok(value) => take(value),
             Err(error) => result = Err(OutputError::of(error)),
         });

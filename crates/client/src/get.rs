@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::audit::{AuditRequest, common_rate};
 use crate::cloud_roster::{CloudRoster, annotated};
 use crate::completeness::Report;
+use crate::decrypt::{KeySource, SealKeys};
 use crate::error::{Error, OutputError, Stop};
 use crate::explain::explain;
 use crate::pinned::PinnedSeals;
@@ -65,6 +66,7 @@ impl<'a> Client<'a> {
             choice: Choice::Rate(Rate::ALL),
             pinned: None,
             proof: None,
+            keys: KeySource::NONE,
         }
     }
 
@@ -124,6 +126,7 @@ pub struct Get<'a> {
     choice: Choice,
     pinned: Option<&'a mut PinnedSeals>,
     proof: Option<PathBuf>,
+    keys: KeySource<'a>,
 }
 
 impl<'a> Get<'a> {
@@ -194,6 +197,13 @@ impl<'a> Get<'a> {
         self
     }
 
+    /// Sets the keys that decrypt the encrypted columns of verified rows. Without keys, these columns
+    /// are withheld.
+    pub fn keys(mut self, keys: &'a mut dyn SealKeys) -> Self {
+        self.keys = KeySource::new(keys);
+        self
+    }
+
     /// Requests that the response is written to this file as a proof. The file does not appear
     /// until [`Verified::keep`] is called.
     pub fn proof(mut self, path: impl Into<PathBuf>) -> Self {
@@ -229,14 +239,14 @@ impl<'a> Get<'a> {
     /// cannot be reached, or if the response is rejected.
     pub async fn run(self, sink: &mut dyn Sink) -> Result<Verified<'a>, Error> {
         let query = self.to_query()?;
-        let Self { client, mut pinned, proof, .. } = self;
+        let Self { client, mut pinned, proof, keys, .. } = self;
         if let Some(pinned) = &mut pinned {
             pinned.pin_roster(client.roster)?;
         }
         let proof = proof.map(|path| ProofWriter::create(&path, &query, client.roster));
         let mut verified =
             Verified { query, report: Report::default(), proof: proof.transpose()?, pinned };
-        verified.fetch(client, sink).await?;
+        verified.fetch(client, keys, sink).await?;
         Ok(verified)
     }
 }
@@ -283,14 +293,20 @@ impl Verified<'_> {
         Ok(report)
     }
 
-    async fn fetch(&mut self, client: Client<'_>, sink: &mut dyn Sink) -> Result<(), Error> {
+    async fn fetch(
+        &mut self,
+        client: Client<'_>,
+        mut keys: KeySource<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Error> {
         let Client { cloud, roster } = client;
         let body = Bytes::from(self.query.to_json());
         let mut response = cloud.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
         let cloud_roster = CloudRoster::of(&response, roster);
         let threads: NonZero<usize> = all_threads();
-        let mut session =
+        let session =
             Session::new(roster, self.query.clone(), self.pinned.as_deref()).with_threads(threads);
+        let mut session = session.with_key_source(keys.reborrow());
         let (mut piece, mut has_ended) = (Vec::new(), Ok(false));
         while matches!(has_ended, Ok(false)) {
             piece.clear();

@@ -66,6 +66,7 @@
 //! |---|---|
 //! | get verified rows | [`Client::get`]; [`Session`] verifies bytes without I/O |
 //! | get verified urgent events, and wait for new ones | [`Client::urgent`] |
+//! | decrypt the columns that a grant opens | [`decrypt`], [`Session::with_keys`] |
 //! | write rows | [`output`]: tables, CSV, JSON lines, Arrow, Parquet |
 //! | verify a saved response or bundles offline | [`proof`], [`bundles`] |
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
@@ -85,6 +86,7 @@ pub mod bundles;
 mod checker;
 mod cloud_roster;
 mod completeness;
+pub mod decrypt;
 mod error;
 pub mod estimate;
 mod explain;

@@ -7,6 +7,10 @@
 //! Float64, with the unit, divisor and offset in the column's metadata. A `time` field becomes an
 //! absolute timestamp.
 //!
+//! A column is null in the rows in which it is encrypted and not readable. In Arrow and Parquet, the
+//! metadata `moteseal.withheld` of the column names the reasons, separated by commas, such as
+//! `NotCovered`. For all formats, the report names them ([`crate::DeviceReport::withheld`]).
+//!
 //! Arrow and Parquet need the feature `columnar`, which is on by default.
 //!
 //! Memory is bounded, because Arrow and Parquet rows are written in batches of a few thousand.
@@ -14,6 +18,8 @@
 mod atomic_file;
 #[cfg(feature = "columnar")]
 mod batches;
+#[cfg(feature = "columnar")]
+mod columnar;
 #[cfg(feature = "columnar")]
 mod columns;
 mod row_output;
@@ -25,16 +31,8 @@ use std::io::Write;
 use std::str::FromStr;
 use std::sync::Arc;
 
-#[cfg(feature = "columnar")]
-use arrow_ipc::writer::StreamWriter;
 use moteseal_core::schema::Schema;
 use moteseal_verify::SchemaEntry;
-#[cfg(feature = "columnar")]
-use parquet::arrow::ArrowWriter;
-#[cfg(feature = "columnar")]
-use parquet::basic::Compression;
-#[cfg(feature = "columnar")]
-use parquet::file::properties::WriterProperties;
 
 pub use crate::error::OutputError;
 pub use atomic_file::AtomicFile;
@@ -45,7 +43,7 @@ pub use urgent::UrgentText;
 
 use crate::rows::{Rows, Sink};
 #[cfg(feature = "columnar")]
-use columns::Columns;
+use columnar::{Columnar, ColumnarFormat};
 use text_formats::{Csv, JsonLines, Table};
 
 /// The format in which rows are written.
@@ -104,9 +102,7 @@ enum State<W: Write + Send> {
     Csv(Csv<W>),
     JsonLines(JsonLines<W>),
     #[cfg(feature = "columnar")]
-    Arrow(Columns, Box<StreamWriter<W>>),
-    #[cfg(feature = "columnar")]
-    Parquet(Columns, Box<ArrowWriter<W>>),
+    Columnar(Box<Columnar<W>>),
     /// A previous call returned an error.
     Failed,
 }
@@ -131,19 +127,11 @@ impl<W: Write + Send> Writer<W> {
             Format::JsonLines => State::JsonLines(JsonLines::new(out)),
             #[cfg(feature = "columnar")]
             Format::Arrow => {
-                let columns = Columns::new(schema)?;
-                let writer =
-                    StreamWriter::try_new(out, columns.schema()).map_err(OutputError::of)?;
-                State::Arrow(columns, Box::new(writer))
+                State::Columnar(Box::new(Columnar::new(ColumnarFormat::Arrow, out, schema)?))
             }
             #[cfg(feature = "columnar")]
             Format::Parquet => {
-                let columns = Columns::new(schema)?;
-                let properties =
-                    WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-                let writer = ArrowWriter::try_new(out, columns.schema().clone(), Some(properties))
-                    .map_err(OutputError::of)?;
-                State::Parquet(columns, Box::new(writer))
+                State::Columnar(Box::new(Columnar::new(ColumnarFormat::Parquet, out, schema)?))
             }
         })
     }
@@ -164,20 +152,7 @@ impl<W: Write + Send> Writer<W> {
             State::Csv(csv) => csv.finish(),
             State::JsonLines(lines) => lines.finish(),
             #[cfg(feature = "columnar")]
-            State::Arrow(mut columns, mut writer) => {
-                if let Some(batch) = columns.take()? {
-                    writer.write(&batch).map_err(OutputError::of)?;
-                }
-                writer.finish().map_err(OutputError::of)
-            }
-            #[cfg(feature = "columnar")]
-            State::Parquet(mut columns, mut writer) => {
-                if let Some(batch) = columns.take()? {
-                    writer.write(&batch).map_err(OutputError::of)?;
-                }
-                let mut out = writer.into_inner().map_err(OutputError::of)?;
-                out.flush().map_err(OutputError::of)
-            }
+            State::Columnar(columnar) => columnar.finish(),
             State::Failed => Ok(()),
         }
     }
@@ -196,13 +171,7 @@ impl<W: Write + Send> Sink for Writer<W> {
             State::Csv(csv) => csv.rows(rows),
             State::JsonLines(lines) => lines.rows(rows),
             #[cfg(feature = "columnar")]
-            State::Arrow(columns, writer) => {
-                columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of))
-            }
-            #[cfg(feature = "columnar")]
-            State::Parquet(columns, writer) => {
-                columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of))
-            }
+            State::Columnar(columnar) => columnar.rows(rows),
             State::Waiting(_) | State::Failed => Ok(()),
         }
     }

@@ -8,6 +8,7 @@ use moteseal_api::Query;
 use moteseal_verify::{Roster, write};
 
 use crate::completeness::Report;
+use crate::decrypt::{KeySource, SealKeys};
 use crate::error::{Error, OutputError};
 use crate::output::AtomicFile;
 use crate::pinned::PinnedSeals;
@@ -75,16 +76,42 @@ impl ProofWriter {
 /// [`Error`] if a later version of the roster is pinned, if the proof is rejected, or if `source`
 /// cannot be read.
 pub fn verify(
-    mut source: impl Read,
+    source: impl Read,
     path: &Path,
     roster: &Roster,
     pinned: Option<&PinnedSeals>,
     sink: &mut dyn Sink,
 ) -> Result<(Query, Report), Error> {
+    read(source, path, (roster, pinned), KeySource::NONE, sink)
+}
+
+/// Verifies a proof as [`verify`] does, and decrypts the columns for which `keys` has keys.
+///
+/// # Errors
+/// The errors of [`verify`].
+pub fn verify_with_keys(
+    source: impl Read,
+    path: &Path,
+    roster: &Roster,
+    pinned: Option<&PinnedSeals>,
+    keys: &mut dyn SealKeys,
+    sink: &mut dyn Sink,
+) -> Result<(Query, Report), Error> {
+    read(source, path, (roster, pinned), KeySource::new(keys), sink)
+}
+
+fn read(
+    mut source: impl Read,
+    path: &Path,
+    (roster, pinned): (&Roster, Option<&PinnedSeals>),
+    mut keys: KeySource<'_>,
+    sink: &mut dyn Sink,
+) -> Result<(Query, Report), Error> {
     if let Some(pinned) = pinned {
         pinned.check_roster(roster)?;
     }
-    let mut session = Session::of_proof(roster, pinned).with_threads(all_threads());
+    let session = Session::of_proof(roster, pinned).with_threads(all_threads());
+    let mut session = session.with_key_source(keys.reborrow());
     let mut piece = Vec::with_capacity(PIECE);
     loop {
         piece.clear();

@@ -3,11 +3,12 @@
 
 use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_seal::sample::{ChoiceError, EpochError};
 use moteseal_verify::{ReadError, ReadErrorKind};
 
 use crate::cloud_roster::CloudRoster;
+use crate::decrypt::PlaintextError;
 use crate::explain::Finding;
 
 /// Why a response or a proof is rejected. The names are those of `spec/errors.md`.
@@ -27,6 +28,19 @@ pub enum Rejection {
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
+    },
+    /// A record that was decrypted is not a record of its schema. The device encrypted it, so the fault
+    /// is the device's.
+    #[error("{error}: device {device} encrypted an invalid record (seal {index}, reading {seq})")]
+    Plaintext {
+        /// What is wrong with the record.
+        error: PlaintextError,
+        /// The device.
+        device: DeviceId,
+        /// The seal's index.
+        index: SealIndex,
+        /// The sequence number of the record in the seal.
+        seq: Sequence,
     },
     /// The parts of an epoch do not form a whole epoch.
     #[error("{error} (device {device}, epoch {epoch})")]
@@ -169,6 +183,7 @@ impl Rejection {
         match self {
             Self::Read(error) => error.name(),
             Self::Choice { error, .. } => error.name(),
+            Self::Plaintext { error, .. } => error.name(),
             Self::Epoch { error, .. } => error.name(),
             Self::NotAsAsked { .. } | Self::ManifestNotAsAsked { .. } => "NotAsAsked",
             Self::Missing { .. } | Self::Unshown { .. } => "Missing",
@@ -216,6 +231,7 @@ impl Rejection {
         match self {
             Self::Read(error) => error.device,
             Self::Choice { device, .. }
+            | Self::Plaintext { device, .. }
             | Self::Epoch { device, .. }
             | Self::Missing { device, .. }
             | Self::Unshown { device, .. }
@@ -231,6 +247,7 @@ impl Rejection {
     pub fn index(&self) -> Option<SealIndex> {
         match self {
             Self::Choice { index, .. }
+            | Self::Plaintext { index, .. }
             | Self::Equivocation { index, .. }
             | Self::Missing { index, .. } => Some(*index),
             Self::NotAsAsked { index, .. } => *index,
@@ -348,11 +365,18 @@ mod tests {
         let (device, index, epoch) = (DeviceId([7; 8]), SealIndex(3), EpochNumber(5));
         let (d, i, e) = (Some(device), Some(index), Some(epoch));
         let choice = ChoiceError::RateUnavailable;
+        let invalid = PlaintextError::Record(moteseal_core::schema::RecordError::RecordValue);
         let incomplete = |error| Rejection::Epoch { error, device, epoch };
         vec![
             (
                 Rejection::Choice { error: choice, device, index },
                 choice.name(),
+                Refused,
+                (d, i, None),
+            ),
+            (
+                Rejection::Plaintext { error: invalid, device, index, seq: Sequence(9) },
+                "RecordValue",
                 Refused,
                 (d, i, None),
             ),

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use moteseal_core::record::{DeviceId, Level, Sequence};
 use moteseal_lanes::Recall;
 use moteseal_seal::Statement;
-use moteseal_seal::sample::{Choice, Chunk, UniformSample};
+use moteseal_seal::sample::{Choice, UniformSample};
 use moteseal_verify::SchemaEntry;
 
+use crate::decrypt::{Column, PartColumns, columns_of};
 use crate::error::OutputError;
 
 /// The requested events of one part: authentic, and not chosen by the store.
+///
+/// In the records, encrypted columns are plaintext if the reader has their keys, and ciphertext
+/// otherwise. [`columns`](Self::columns) reads only plaintext.
 #[derive(Debug)]
 pub struct Rows<'a> {
     pub(crate) name: &'a str,
@@ -20,6 +24,18 @@ pub struct Rows<'a> {
     pub(crate) schema: &'a Arc<SchemaEntry>,
     pub(crate) engine: &'a Recall,
     pub(crate) choice: Choice,
+    pub(crate) access: &'a PartColumns,
+    /// The decrypted records, one after the other; `None` if no column was decrypted.
+    pub(crate) decrypted: Option<&'a [u8]>,
+}
+
+/// Returns the record to read instead of a sealed one, and removes it from `decrypted`.
+fn readable<'a>(decrypted: &mut Option<&'a [u8]>, sealed: &'a [u8]) -> &'a [u8] {
+    let Some(rest) = decrypted else { return sealed };
+    // A decrypted record has the length of the sealed one.
+    let (record, after) = rest.split_at_checked(sealed.len()).unwrap_or_default();
+    *rest = after;
+    record
 }
 
 impl<'a> Rows<'a> {
@@ -47,13 +63,26 @@ impl<'a> Rows<'a> {
         self.start_ms
     }
 
+    /// Returns the start of the epoch as RFC 3339 text, or `epoch N` if it is after the year 9999.
+    pub(crate) fn start_text(&self) -> String {
+        let start = self.start_ms.and_then(|ms| i64::try_from(ms).ok());
+        let start = start.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        start.map_or_else(|| format!("epoch {}", self.statement.epoch), |start| start.to_string())
+    }
+
     /// Returns the schema of the records.
     #[must_use]
     pub const fn schema(&self) -> &'a Arc<SchemaEntry> {
         self.schema
     }
 
-    /// Returns the sample, for estimators.
+    /// Returns the columns of the schema, in its order. They read the records that
+    /// [`for_each`](Self::for_each) returns.
+    pub fn columns(&self) -> impl Iterator<Item = Column<'a>> {
+        columns_of(self.schema, self.access)
+    }
+
+    /// Returns the sample of the sealed records. Their encrypted columns are ciphertext.
     #[must_use]
     pub const fn sample(&self) -> &'a UniformSample<'a> {
         self.sample
@@ -79,14 +108,25 @@ impl<'a> Rows<'a> {
 
     /// Calls `each` with the sequence number, level and record of every row, in ascending order of
     /// the sequence numbers.
-    pub fn for_each(&self, each: impl FnMut(Sequence, Level, &'a [u8])) {
-        self.sample.sample().for_each(self.engine, each);
+    pub fn for_each(&self, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
+        let mut decrypted = self.decrypted;
+        self.sample.sample().for_each(self.engine, |seq, level, sealed| {
+            each(seq, level, readable(&mut decrypted, sealed));
+        });
     }
 
-    /// Calls `each` with a few hundred rows at a time, in ascending order of the sequence numbers.
-    /// This is efficient for columns.
-    pub fn for_each_chunk(&self, each: impl FnMut(&Chunk<'_, 'a>)) {
-        self.sample.sample().for_each_chunk(self.engine, each);
+    /// Calls `each` with the sequence numbers and records of a few hundred rows at a time, in ascending
+    /// order of the sequence numbers. This is efficient for columns.
+    pub fn for_each_chunk(&self, mut each: impl FnMut(&[Sequence], &[&'a [u8]])) {
+        let (mut decrypted, mut records) = (self.decrypted, Vec::new());
+        self.sample.sample().for_each_chunk(self.engine, |chunk| {
+            if decrypted.is_none() {
+                return each(chunk.seqs, chunk.records);
+            }
+            records.clear();
+            records.extend(chunk.records.iter().map(|&sealed| readable(&mut decrypted, sealed)));
+            each(chunk.seqs, &records);
+        });
     }
 }
 

@@ -11,6 +11,7 @@ use moteseal_verify::{Roster, StreamReader, Suspect};
 
 use crate::checker::Checker;
 use crate::completeness::Report;
+use crate::decrypt::{KeySource, SealKeys};
 use crate::error::Stop;
 use crate::pinned::{PinnedSeal, PinnedSeals};
 use crate::rows::Sink;
@@ -62,6 +63,17 @@ impl<'r> Session<'r> {
     #[must_use]
     pub fn with_threads(self, threads: NonZero<usize>) -> Self {
         Self { reader: self.reader.with_threads(threads), ..self }
+    }
+
+    /// Sets the keys that decrypt the encrypted columns of verified rows. Without keys, these columns
+    /// are withheld.
+    #[must_use]
+    pub fn with_keys(self, keys: &'r mut dyn SealKeys) -> Self {
+        self.with_key_source(KeySource::new(keys))
+    }
+
+    pub(crate) fn with_key_source(self, keys: KeySource<'r>) -> Self {
+        Self { checker: self.checker.with_keys(keys), ..self }
     }
 
     /// Returns the query. For a proof, this is `None` until the first item has been read.

@@ -65,6 +65,7 @@ mod key_stream;
 mod path;
 mod record_cipher;
 mod seal_key;
+mod seal_keys;
 mod sealed_keys;
 
 pub use column::{ColumnId, ColumnRoot, StreamSecret};
@@ -73,6 +74,7 @@ pub use key_stream::{KeyStream, KeyStreamError};
 pub use path::{PATH, Path};
 pub use record_cipher::{CipherError, Decrypted, EncryptedColumns};
 pub use seal_key::{Commitment, Nonce, SealKey, Suite};
+pub use seal_keys::{KeyRequest, SealKeys};
 pub use sealed_keys::{KeyCommitments, MAX_KEY_COMMITMENTS};
 
 /// The largest number of encrypted columns in a schema.

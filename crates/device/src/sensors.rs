@@ -25,6 +25,9 @@ use crate::seal::{Profile, SealRefused};
 
 /// The path of the resource with all columns. A column's path is below it.
 pub const SENSORS: &str = "/sensors";
+/// The answer to a request for an encrypted column.
+const ENCRYPTED: &str =
+    "ColumnEncrypted: the column is encrypted; get it from the cloud, and read it with a grant";
 /// How long a reading is fresh if the interval between readings is not known yet.
 const UNKNOWN_CADENCE: Duration = Duration::from_secs(60);
 
@@ -116,6 +119,16 @@ enum NotMade {
     TooLong,
 }
 
+/// A column, which has a resource of its own.
+#[derive(Clone, Debug)]
+struct Column {
+    name: String,
+    unit: String,
+    /// Whether the column is encrypted. It is then in no representation, because these are read in
+    /// plaintext by whoever asks for them.
+    is_encrypted: bool,
+}
+
 /// The resources of a device's readings.
 #[derive(Debug)]
 pub struct Sensors<K> {
@@ -123,8 +136,7 @@ pub struct Sensors<K> {
     group: GroupId,
     device: DeviceId,
     schema: Vec<u8>,
-    /// The names and units of the columns.
-    columns: Vec<(String, String)>,
+    columns: Vec<Column>,
     newest: Option<Newest>,
     signatures: u64,
 }
@@ -133,14 +145,17 @@ impl<K: Signer> Sensors<K> {
     /// Creates the resources of the device with this profile. `keys` sign the readings.
     #[must_use]
     pub fn new(profile: &Profile, keys: impl Into<KeyRing<K>>) -> Self {
-        let mut columns: Vec<(String, String)> = Vec::new();
+        let mut columns: Vec<Column> = Vec::new();
         if let Ok(schema) = Schema::decode(&profile.schema) {
-            let fields = schema.fields().enumerate();
-            columns
-                .extend(fields.map(|(at, field)| (column_name(&field, at), field.unit.to_owned())));
+            columns.extend(schema.fields().enumerate().map(|(at, field)| Column {
+                name: column_name(&field, at),
+                unit: field.unit.to_owned(),
+                is_encrypted: field.suite.is_some(),
+            }));
         }
         if columns.is_empty() {
-            columns.push((OPAQUE.to_owned(), String::new()));
+            let (name, unit) = (OPAQUE.to_owned(), String::new());
+            columns.push(Column { name, unit, is_encrypted: false });
         }
         Self {
             keys: keys.into(),
@@ -179,8 +194,13 @@ impl<K: Signer> Sensors<K> {
 
     /// Returns the paths whose representation changes with each reading.
     pub fn paths(&self) -> impl Iterator<Item = String> {
-        let columns = self.columns.iter().map(|(name, _)| format!("{SENSORS}/{name}"));
+        let columns = self.readable().map(|column| format!("{SENSORS}/{}", column.name));
         std::iter::once(SENSORS.to_owned()).chain(columns)
+    }
+
+    /// Returns the columns that have representations.
+    fn readable(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter(|column| !column.is_encrypted)
     }
 
     /// Returns the number of signatures made so far.
@@ -195,12 +215,19 @@ impl<K: Signer> Sensors<K> {
             Some("") => None,
             Some(rest) => {
                 let name = rest.strip_prefix('/')?;
-                Some(self.columns.iter().position(|(column, _)| column == name)?)
+                Some(self.columns.iter().position(|column| column.name == name)?)
             }
             None => return None,
         };
         if request.code != Code::GET {
             return Some(Response::error(Code::METHOD_NOT_ALLOWED, "readings can only be read"));
+        }
+        let is_encrypted = match column.and_then(|at| self.columns.get(at)) {
+            Some(column) => column.is_encrypted,
+            None => self.readable().next().is_none(),
+        };
+        if is_encrypted {
+            return Some(Response::error(Code::FORBIDDEN, ENCRYPTED));
         }
         let form = match Form::of(request) {
             Ok(form) => form,
@@ -216,8 +243,8 @@ impl<K: Signer> Sensors<K> {
     pub(crate) fn links(&self) -> impl Iterator<Item = Link> {
         let link =
             |path: String, unit: &str| Link::new(path, "moteseal.reading", "62 50 110 112", unit);
-        let columns = self.columns.iter();
-        let each = columns.map(move |(name, unit)| link(format!("{SENSORS}/{name}"), unit));
+        let each = self.readable();
+        let each = each.map(move |column| link(format!("{SENSORS}/{}", column.name), &column.unit));
         std::iter::once(link(SENSORS.to_owned(), "")).chain(each)
     }
 
@@ -256,7 +283,7 @@ impl<K: Signer> Sensors<K> {
         form: Form,
     ) -> Result<Bytes, NotMade> {
         let schema = Schema::decode(&self.schema).map_err(|_| NotMade::Schema)?;
-        let column = column.and_then(|at| self.columns.get(at)).map(|(name, _)| name.as_str());
+        let column = column.and_then(|at| self.columns.get(at)).map(|column| column.name.as_str());
         schema.check_record(&sensed.record).map_err(|_| NotMade::Schema)?;
         let pack = Pack::new(self.device, sensed.unix_ms, (&schema, &sensed.record), column)
             .ok_or(NotMade::Null)?;

@@ -98,7 +98,8 @@ pub use envelope::{
     MAX_WORK_FACTOR, Passphrase, Recipient, Recipients, Unlock, WORK_FACTOR, encrypt,
 };
 pub use grant::{Audience, GrantRequest, MAX_PURPOSE, MakeError};
-pub use open::{Contents, GrantedColumn, KeyRequest, Keys, OpenError, OpenGrant, Reader};
+pub use moteseal_core::confidential::KeyRequest;
+pub use open::{Contents, GrantedColumn, Keys, OpenError, OpenGrant, Reader};
 pub use owner::{Owner, OwnerError, OwnerFileError};
 pub use passphrase::PassphraseTag;
 pub use share::{SHARES, Share, ShareError, join, split};

@@ -5,11 +5,12 @@ use std::fmt;
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError};
 use moteseal_core::confidential::{
-    ColumnId, Commitment, DEPTH, EpochKey, KeyAccessError, Node, Nodes, Nonce, SealKey, Suite,
+    ColumnId, Commitment, DEPTH, EpochKey, KeyAccessError, KeyRequest, Node, Nodes, SealKey,
+    SealKeys,
 };
 use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::SignatureError;
 use moteseal_verify::Roster;
@@ -237,23 +238,6 @@ pub struct GrantedColumn {
     pub nodes: usize,
 }
 
-/// The seal and the column for which a key is needed, as the seal's statement and schema state them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyRequest {
-    /// The device.
-    pub device: DeviceId,
-    /// The column.
-    pub column: ColumnId,
-    /// The epoch of the seal.
-    pub epoch: EpochNumber,
-    /// The index of the seal.
-    pub index: SealIndex,
-    /// The cipher of the column.
-    pub suite: Suite,
-    /// The nonce of the seal.
-    pub nonce: Nonce,
-}
-
 /// The keys of a grant. It remembers the inner nodes that it used last, so that the keys of
 /// neighbouring epochs take few derivations.
 pub struct Keys<'g> {
@@ -328,6 +312,16 @@ impl Keys<'_> {
             }
         };
         Ok(&self.cache.entry(place).or_insert(cached).key)
+    }
+}
+
+impl SealKeys for Keys<'_> {
+    fn seal_key(
+        &mut self,
+        request: &KeyRequest,
+        commitment: &Commitment,
+    ) -> Result<SealKey, KeyAccessError> {
+        Keys::seal_key(self, request, commitment)
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, item_length};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::error::Named;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
@@ -31,6 +32,7 @@ pub struct Urgent {
     epoch: EpochNumber,
     seq: Sequence,
     digest: Digest,
+    keys: Option<KeyCommitments>,
     schema: Arc<SchemaEntry>,
     bytes: Vec<u8>,
     record: Vec<u8>,
@@ -74,6 +76,7 @@ impl Urgent {
             epoch: event.epoch,
             seq: event.seq,
             digest: UrgentEvent::digest(bytes).map_err(UrgentError::Decode)?,
+            keys: event.keys,
             schema: Arc::clone(schema),
             bytes: bytes.to_vec(),
             record: event.record.to_vec(),
@@ -108,6 +111,13 @@ impl Urgent {
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Returns the nonce and the commitments to the keys of the encrypted columns; `None` if the schema
+    /// has no encrypted columns.
+    #[must_use]
+    pub const fn keys(&self) -> Option<&KeyCommitments> {
+        self.keys.as_ref()
     }
 
     /// Returns the schema of the record.

@@ -69,8 +69,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         pinned.pin_roster(&roster).map_err(|error| Failure::usage(error.named()))?;
     }
     crate::cloud_query::save_roster(pinned.as_mut());
+    let keys = arguments.keys.open(&roster)?;
+    let mut keys = keys.set();
     let text = UrgentText::new(arguments.destination.format()?, &roster);
-    let text = text.map_err(client_error::output)?;
+    let mut text = text.map_err(client_error::output)?;
+    if let Some(keys) = &mut keys {
+        text = text.with_keys(keys);
+    }
     let target = match out {
         Some(path) => Target::File(AtomicFile::create(path).map_err(client_error::output)?),
         None => Target::Stdout,

@@ -2,15 +2,19 @@
 //! and counts them for the report.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
+use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::Roster;
 
 use crate::completeness::{DeviceReport, Outage, Standing};
+use crate::decrypt::WithheldColumn;
 use crate::pinned::PinnedSeal;
 use crate::rejection::Rejection;
+use crate::rows::Rows;
 
 /// The maximum number of restarts that the report lists.
 const MAX_OUTAGES: usize = 256;
+/// The maximum number of withheld columns, with one reason each, that the report lists.
+const MAX_WITHHELD: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct DeviceCheck {
@@ -50,6 +54,7 @@ impl DeviceCheck {
             lost: 0,
             late: 0,
             outages: Vec::new(),
+            withheld: Vec::new(),
             standing: Standing::Complete,
             newer: None,
         };
@@ -73,8 +78,9 @@ impl DeviceCheck {
     }
 
     /// Counts a checked part, and the rows that were passed to the sink.
-    pub(super) fn count(&mut self, statement: &Statement, rows: u32) {
-        self.report.rows += u64::from(rows);
+    pub(super) fn count(&mut self, rows: &Rows<'_>) {
+        let (statement, number) = (rows.statement(), u64::from(rows.len()));
+        self.report.rows += number;
         self.report.seals += 1;
         self.report.epochs += u64::from(self.last_epoch != Some(statement.epoch));
         self.last_epoch = Some(statement.epoch);
@@ -83,6 +89,24 @@ impl DeviceCheck {
         if statement.restart && self.report.outages.len() < MAX_OUTAGES {
             let from = statement.last.map(|(_, epoch)| epoch);
             self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
+        }
+        if rows.schema().encrypted > 0 {
+            self.count_withheld(rows, number);
+        }
+    }
+
+    /// Counts the columns of a part whose cells are null because their keys are missing.
+    fn count_withheld(&mut self, rows: &Rows<'_>, number: u64) {
+        let known = &mut self.report.withheld;
+        for column in rows.columns() {
+            let (name, Some(reason)) = (column.field().name, column.withheld()) else { continue };
+            if let Some(of) = known.iter_mut().find(|of| of.column == name && of.reason == reason) {
+                of.seals += 1;
+                of.rows += number;
+            } else if known.len() < MAX_WITHHELD {
+                let column = name.to_owned();
+                known.push(WithheldColumn { column, reason, seals: 1, rows: number });
+            }
         }
     }
 

@@ -113,12 +113,7 @@ impl HeldEpoch {
             Choice::Readings(readings) => {
                 for (seal, (kept, schema)) in seals.iter().zip(&samples) {
                     let sample = UniformSample::by_name(kept.sample(), seal, &readings);
-                    outlet.emit(
-                        choice,
-                        seal.statement(),
-                        &sample.map_err(refuse(seal))?,
-                        schema,
-                    )?;
+                    outlet.emit(choice, seal, &sample.map_err(refuse(seal))?, schema)?;
                 }
                 return Ok(());
             }
@@ -126,7 +121,7 @@ impl HeldEpoch {
                 for (seal, (kept, schema)) in seals.iter().zip(&samples) {
                     let sample =
                         UniformSample::by_rate(kept.sample(), seal, rate).map_err(refuse(seal))?;
-                    outlet.emit(choice, seal.statement(), &sample, schema)?;
+                    outlet.emit(choice, seal, &sample, schema)?;
                 }
                 return Ok(());
             }
@@ -135,11 +130,11 @@ impl HeldEpoch {
         let parts = forced.parts().zip(&samples);
         let checked = parts.map(|(part, (kept, schema))| {
             let sample = part.check(kept.sample()).map_err(refuse(part.seal()))?;
-            Ok((part.seal().statement(), sample, schema))
+            Ok((part.seal(), sample, schema))
         });
         let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
-        for (statement, sample, schema) in checked {
-            outlet.emit(choice, statement, &sample, schema)?;
+        for (seal, sample, schema) in checked {
+            outlet.emit(choice, seal, &sample, schema)?;
         }
         Ok(())
     }

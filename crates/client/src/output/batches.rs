@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use super::columns::Columns;
+use super::columns::{Columns, with_schema};
 use super::{OutputError, none};
 use crate::rows::{Rows, Sink};
 
@@ -50,7 +50,13 @@ impl Batches {
             None => Columns::new(&none()?)?,
         };
         self.batches.extend(columns.take()?);
-        Ok((Arc::clone(columns.schema()), self.batches))
+        let schema = columns.final_schema();
+        if Arc::ptr_eq(&schema, columns.schema()) {
+            return Ok((schema, self.batches));
+        }
+        let batches = self.batches.iter().map(|batch| with_schema(&schema, batch));
+        let batches = batches.collect::<Result<_, _>>()?;
+        Ok((schema, batches))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Converts rows to Arrow record batches.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, BooleanBuilder, StringBuilder};
@@ -112,6 +112,10 @@ impl<T: ArrowPrimitiveType> Values<T> {
             self.push_n((raw != null).then(|| of(raw)), 1);
         }
         Ok(())
+    }
+
+    fn push_nulls(&mut self, count: usize) {
+        self.push_n(None, count);
     }
 
     fn take(&mut self) -> PrimitiveArray<T> {
@@ -248,6 +252,22 @@ impl Column {
         }
     }
 
+    /// Appends `count` nulls.
+    fn push_nulls(&mut self, count: usize) {
+        match self {
+            Self::Int64(column) => column.push_nulls(count),
+            Self::UInt64(column) => column.push_nulls(count),
+            Self::Float64(column) => column.push_nulls(count),
+            Self::Instant(column) => column.push_nulls(count),
+            Self::Bool(column) => column.append_nulls(count),
+            Self::Text { texts, .. } => (0..count).for_each(|_| texts.append_null()),
+            Self::Point { latitude, longitude } => {
+                latitude.push_nulls(count);
+                longitude.push_nulls(count);
+            }
+        }
+    }
+
     fn take(&mut self) -> ArrayRef {
         match self {
             Self::Int64(column) => Arc::new(column.take()),
@@ -328,6 +348,8 @@ pub(super) struct Columns {
     /// The fields and their columns. The names and units of the fields are removed, because
     /// `schema` contains them.
     fields: Vec<(Field<'static>, Column)>,
+    /// For each field, why rows are null although their readings are not.
+    withheld: Vec<BTreeSet<&'static str>>,
     /// The number of rows that are not in a batch yet.
     length: usize,
 }
@@ -364,6 +386,7 @@ impl Columns {
                 ArrowField::new(name, Kind::of(&field).data_type(), true).with_metadata(metadata),
             );
         }
+        let withheld = schema.fields().map(|_| BTreeSet::new()).collect();
         let metadata = HashMap::from([("moteseal.schema".to_owned(), entry.digest.to_string())]);
         Ok(Self {
             entry: entry.clone(),
@@ -375,12 +398,39 @@ impl Columns {
             seq: Values::new(),
             payload: opaque.then(BinaryBuilder::new),
             fields: schema.fields().map(|field| (field.unnamed(), Column::new(&field))).collect(),
+            withheld,
             length: 0,
         })
     }
 
     pub(super) const fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Returns whether the metadata of fields depends on the rows.
+    pub(super) fn has_encrypted(&self) -> bool {
+        self.entry.encrypted > 0
+    }
+
+    /// Returns the schema after all rows. The metadata `moteseal.withheld` of a field states, separated
+    /// by commas, why rows are null because the column is encrypted.
+    pub(super) fn final_schema(&self) -> SchemaRef {
+        if self.withheld.iter().all(BTreeSet::is_empty) {
+            return Arc::clone(&self.schema);
+        }
+        let common = self.schema.fields().len() - self.withheld.len();
+        let reasons = (0..common).map(|_| None).chain(self.withheld.iter().map(Some));
+        let fields = self.schema.fields().iter().zip(reasons).map(|(field, reasons)| {
+            let Some(reasons) = reasons.filter(|reasons| !reasons.is_empty()) else {
+                return Arc::clone(field);
+            };
+            let mut metadata = field.metadata().clone();
+            let reasons: Vec<&str> = reasons.iter().copied().collect();
+            metadata.insert("moteseal.withheld".to_owned(), reasons.join(","));
+            Arc::new(field.as_ref().clone().with_metadata(metadata))
+        });
+        let fields: Fields = fields.collect();
+        Arc::new(ArrowSchema::new_with_metadata(fields, self.schema.metadata().clone()))
     }
 
     /// Returns whether the columns were created for this schema.
@@ -396,11 +446,19 @@ impl Columns {
     ) -> Result<(), OutputError> {
         same_schema(&self.entry, rows)?;
         let (mut result, mut new) = (Ok(()), 0);
-        rows.for_each_chunk(|chunk| {
-            let (mut seqs, mut records) = (chunk.seqs, chunk.records);
+        let mut withheld = vec![false; self.fields.len()];
+        if self.has_encrypted() && !rows.is_empty() {
+            let columns = self.withheld.iter_mut().zip(&mut withheld).zip(rows.columns());
+            for ((reasons, is_withheld), column) in columns {
+                *is_withheld = column.withheld().is_some();
+                reasons.extend(column.withheld().map(|reason| reason.name()));
+            }
+        }
+        rows.for_each_chunk(|mut seqs, mut records| {
             while result.is_ok() && !seqs.is_empty() {
                 let count = seqs.len().min(BATCH - self.length);
-                result = self.push(&seqs[..count], &records[..count], rows.start_ms());
+                let part = (&withheld[..], rows.start_ms());
+                result = self.push(&seqs[..count], &records[..count], part);
                 (seqs, records) = (&seqs[count..], &records[count..]);
                 new += count;
                 if result.is_ok() && self.length == BATCH {
@@ -413,12 +471,12 @@ impl Columns {
         result.and_then(|()| self.repeat(rows, new))
     }
 
-    /// Appends the values that differ from row to row.
+    /// Appends the values that differ from row to row. The fields that are `withheld` are null.
     fn push(
         &mut self,
         seqs: &[Sequence],
         records: &[&[u8]],
-        start_ms: Option<u64>,
+        (withheld, start_ms): (&[bool], Option<u64>),
     ) -> Result<(), OutputError> {
         self.length += seqs.len();
         for (out, seq) in self.seq.extend(seqs.len()).iter_mut().zip(seqs) {
@@ -429,8 +487,12 @@ impl Columns {
                 payload.append_value(record);
             }
         }
-        for (field, column) in &mut self.fields {
-            column.push(field, records, start_ms).map_err(OutputError::of)?;
+        for ((field, column), is_withheld) in self.fields.iter_mut().zip(withheld) {
+            if *is_withheld {
+                column.push_nulls(records.len());
+            } else {
+                column.push(&field.in_plaintext(), records, start_ms).map_err(OutputError::of)?;
+            }
         }
         Ok(())
     }
@@ -461,6 +523,14 @@ impl Columns {
         columns.extend(self.fields.iter_mut().map(|(_, column)| column.take()));
         RecordBatch::try_new(self.schema.clone(), columns).map(Some).map_err(OutputError::of)
     }
+}
+
+/// Returns a batch with a schema that differs only in its metadata.
+pub(super) fn with_schema(
+    schema: &SchemaRef,
+    batch: &RecordBatch,
+) -> Result<RecordBatch, OutputError> {
+    RecordBatch::try_new(Arc::clone(schema), batch.columns().to_vec()).map_err(OutputError::of)
 }
 
 #[cfg(test)]

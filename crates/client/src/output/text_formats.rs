@@ -10,6 +10,7 @@ use moteseal_verify::SchemaEntry;
 use serde_json::value::RawValue;
 
 use super::{COMMON, OutputError, field_names, same_schema};
+use crate::decrypt::Column;
 use crate::rows::Rows;
 
 /// The number of rows of a table from which the widths of its columns are computed.
@@ -24,15 +25,36 @@ pub(super) fn instant(ms: Option<u64>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// Writes a field's value of a record, in an epoch that starts at this time.
-pub(super) type Show = fn(&Field<'_>, &[u8], Option<u64>) -> Result<String, OutputError>;
+/// How the values of a text format are written.
+#[derive(Clone, Copy)]
+pub(super) struct Show {
+    /// Writes a field's value of a record, in an epoch that starts at this time.
+    value: fn(&Field<'_>, &[u8], Option<u64>) -> Result<String, OutputError>,
+    /// A null.
+    null: &'static str,
+}
+
+impl Show {
+    pub(super) const TEXT: Self = Self { value: text, null: "" };
+    pub(super) const CELL: Self = Self { value: cell, null: "" };
+    pub(super) const JSON: Self = Self { value: json, null: "null" };
+
+    /// Returns the value of a column in a record. A column that is not readable is null.
+    pub(super) fn value(
+        self,
+        column: &Column<'_>,
+        record: &[u8],
+        start_ms: Option<u64>,
+    ) -> Result<String, OutputError> {
+        match column.readable() {
+            Ok(readable) => (self.value)(readable.field(), record, start_ms),
+            Err(_) => Ok(self.null.to_owned()),
+        }
+    }
+}
 
 /// Returns a field's value as text. Null is the empty text.
-pub(super) fn text(
-    field: &Field<'_>,
-    record: &[u8],
-    start_ms: Option<u64>,
-) -> Result<String, OutputError> {
+fn text(field: &Field<'_>, record: &[u8], start_ms: Option<u64>) -> Result<String, OutputError> {
     Ok(match field.read(record).map_err(OutputError::of)? {
         Value::TimeMs(ms) => instant(start_ms.and_then(|start| start.checked_add(u64::from(ms)))),
         Value::Label(text) | Value::Text(text) => escaped(text),
@@ -41,22 +63,14 @@ pub(super) fn text(
 }
 
 /// Returns a field's value as the text of a cell of CSV.
-pub(super) fn cell(
-    field: &Field<'_>,
-    record: &[u8],
-    start_ms: Option<u64>,
-) -> Result<String, OutputError> {
+fn cell(field: &Field<'_>, record: &[u8], start_ms: Option<u64>) -> Result<String, OutputError> {
     let text = text(field, record, start_ms)?;
     let is_text = matches!(field.kind, FieldType::Enum | FieldType::Text);
     Ok(if is_text { unexecuted(text) } else { text })
 }
 
 /// Returns a field's value as JSON.
-pub(super) fn json(
-    field: &Field<'_>,
-    record: &[u8],
-    start_ms: Option<u64>,
-) -> Result<String, OutputError> {
+fn json(field: &Field<'_>, record: &[u8], start_ms: Option<u64>) -> Result<String, OutputError> {
     // JSON has no NaN and no infinities. They become null.
     let number = |text: String| match RawValue::from_string(text) {
         Ok(number) => number.get().to_owned(),
@@ -88,7 +102,7 @@ fn cells(
     each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>,
 ) -> Result<(), OutputError> {
     let schema = schema_of(rows.schema())?;
-    let fields: Vec<Field<'_>> = schema.fields().collect();
+    let columns: Vec<Column<'_>> = rows.columns().collect();
     let (epoch, index) = (rows.statement().epoch.to_string(), rows.statement().index.to_string());
     let mut row = vec![epoch, instant(rows.start_ms()), rows.name().to_owned(), index];
     let common = row.len();
@@ -103,8 +117,8 @@ fn cells(
             row.push(hex::encode(record));
             row.push(readable(record));
         }
-        for field in &fields {
-            match show(field, record, rows.start_ms()) {
+        for column in &columns {
+            match show.value(column, record, rows.start_ms()) {
                 Ok(shown) => row.push(shown),
                 Err(error) => {
                     result = Err(error);
@@ -184,7 +198,7 @@ impl<W: Write> Table<W> {
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         same_schema(&self.schema, rows)?;
-        cells(rows, text, &mut |row| {
+        cells(rows, Show::TEXT, &mut |row| {
             if let Some(widths) = &self.widths {
                 return line(&mut self.out, row, widths);
             }
@@ -257,7 +271,7 @@ impl<W: Write> Csv<W> {
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         same_schema(&self.schema, rows)?;
         let is_opaque = schema_of(&self.schema)?.is_opaque();
-        cells(rows, cell, &mut |row| match row {
+        cells(rows, Show::CELL, &mut |row| match row {
             [cells @ .., text] if is_opaque => {
                 let cells = cells.iter().cloned().chain([unexecuted(text.clone())]);
                 self.out.write_record(cells).map_err(OutputError::of)
@@ -298,7 +312,7 @@ impl<W: Write> JsonLines<W> {
         let fields = schema.fields().len();
         let keys: Vec<String> =
             names(rows.schema(), false)?.iter().map(|name| escaped(&quoted(name))).collect();
-        cells(rows, json, &mut |row| {
+        cells(rows, Show::JSON, &mut |row| {
             self.out.write_all(object(&keys, fields, row).as_bytes()).map_err(OutputError::of)
         })
     }

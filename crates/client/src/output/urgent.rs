@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use moteseal_core::schema::Field;
 use moteseal_verify::{Roster, SchemaEntry, Urgent};
 
 use super::text_formats::{
-    Show, cell, escaped, instant, json, line, names, object, quoted, readable, schema_of, text,
-    unexecuted,
+    Show, escaped, instant, line, names, object, quoted, readable, schema_of, unexecuted,
 };
 use super::{Format, OutputError};
+use crate::decrypt::{Column, KeySource, PartColumns, SealKeys, columns_of};
 
 /// The minimum widths of the common columns of a table, in characters. Later events may need more
 /// than the first one.
@@ -22,6 +21,7 @@ pub struct UrgentText<'a> {
     /// The schema of the columns that were written last.
     schema: Option<Arc<SchemaEntry>>,
     widths: Vec<usize>,
+    keys: KeySource<'a>,
 }
 
 impl std::fmt::Debug for UrgentText<'_> {
@@ -41,7 +41,13 @@ impl<'a> UrgentText<'a> {
                 "urgent events are written as a table, CSV or JSON lines; choose one of them with --format",
             ));
         }
-        Ok(Self { roster, format, schema: None, widths: Vec::new() })
+        Ok(Self { roster, format, schema: None, widths: Vec::new(), keys: KeySource::NONE })
+    }
+
+    /// Sets the keys that decrypt the encrypted columns of events. Without keys, these columns are null.
+    #[must_use]
+    pub fn with_keys(self, keys: &'a mut dyn SealKeys) -> Self {
+        Self { keys: KeySource::new(keys), ..self }
     }
 
     /// Returns the lines of an event, with a header before the first event. In a table, a header
@@ -49,10 +55,15 @@ impl<'a> UrgentText<'a> {
     ///
     /// # Errors
     /// [`OutputError`] if the event does not have the columns of a CSV output, or if its record
-    /// cannot be read.
+    /// cannot be decrypted or read.
     pub fn event(&mut self, event: &Urgent) -> Result<String, OutputError> {
         let schema = schema_of(event.schema())?;
-        let fields: Vec<Field<'_>> = schema.fields().collect();
+        let access = PartColumns::of_event(event, self.keys.reborrow());
+        let columns: Vec<Column<'_>> = columns_of(event.schema(), &access).collect();
+        let record = access.decrypt_event(event).map_err(|error| {
+            let (device, error) = (event.device(), error.named());
+            OutputError::of(format_args!("device {device} encrypted an invalid record: {error}"))
+        })?;
         let start_ms = self.roster.epoch_start_ms(event.epoch());
         let device = self.roster.device(event.device());
         let mut row = vec![
@@ -64,15 +75,15 @@ impl<'a> UrgentText<'a> {
         ];
         let is_opaque = schema.is_opaque();
         if is_opaque {
-            row.extend([hex::encode(event.record()), readable(event.record())]);
+            row.extend([hex::encode(&record), readable(&record)]);
         }
         let show: Show = match self.format {
-            Format::JsonLines => json,
-            Format::Csv => cell,
-            _ => text,
+            Format::JsonLines => Show::JSON,
+            Format::Csv => Show::CELL,
+            _ => Show::TEXT,
         };
-        for field in &fields {
-            row.push(show(field, event.record(), start_ms)?);
+        for column in &columns {
+            row.push(show.value(column, &record, start_ms)?);
         }
         let is_new = self.schema.as_ref().is_none_or(|known| known.digest != event.schema().digest);
         let is_first = self.schema.is_none();
@@ -81,7 +92,7 @@ impl<'a> UrgentText<'a> {
             Format::JsonLines => {
                 let keys = names(event.schema(), false)?;
                 let keys: Vec<String> = keys.iter().map(|name| escaped(&quoted(name))).collect();
-                Ok(object(&keys, fields.len(), &row))
+                Ok(object(&keys, columns.len(), &row))
             }
             Format::Csv => {
                 if is_new && !is_first {

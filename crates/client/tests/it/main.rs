@@ -12,6 +12,10 @@ mod auditing;
 mod budget;
 mod checking;
 mod columns;
+mod confidential;
+mod decrypted_outputs;
+mod decrypting;
+mod decryption_lies;
 #[cfg(unix)]
 mod files;
 mod health;

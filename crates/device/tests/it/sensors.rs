@@ -108,6 +108,28 @@ fn the_representations_are_senml_and_a_flat_json_object() {
 }
 
 #[test]
+fn an_encrypted_column_is_refused_by_name_and_left_out_of_the_whole_reading() {
+    let mut sensors = with_columns(&["temperature:Cel:i16/100!", "humidity:%RH:u16/100"]);
+    sensors.take(Instant::now(), sensed(0));
+    for query in [&[][..], &["sig=json"], &["sig=none"]] {
+        let refused = get(&mut sensors, "/sensors/temperature", query);
+        assert_eq!(refused.code, Code::FORBIDDEN, "{query:?}");
+        assert!(str::from_utf8(&refused.body).unwrap().starts_with("ColumnEncrypted: "));
+        let whole = get(&mut sensors, SENSORS, query);
+        assert_eq!(whole.code, Code::CONTENT);
+        let contains = |text: &[u8]| whole.body.windows(text.len()).any(|window| window == text);
+        assert!(contains(b"humidity") && !contains(b"temperature") && !contains(b"27.97"));
+    }
+    let paths: Vec<String> = sensors.paths().collect();
+    assert_eq!(paths, [SENSORS, "/sensors/humidity"]);
+
+    let mut sensors = with_columns(&["temperature:Cel:i16/100!", "humidity:%RH:u16/100!"]);
+    sensors.take(Instant::now(), sensed(0));
+    assert_eq!(get(&mut sensors, SENSORS, &[]).code, Code::FORBIDDEN);
+    assert_eq!(sensors.signatures(), 0);
+}
+
+#[test]
 fn nulls_are_left_out_and_other_types_have_their_senml_values() {
     let mut sensors = with_columns(&[
         "temperature:Cel:i16/100?",

@@ -99,8 +99,9 @@ pub(super) fn is_plain(text: &str) -> bool {
 }
 
 impl Pack {
-    /// Creates the values of a record. With `column`, only that column. Returns `None` if there is no
-    /// such column, if the record does not fit the schema, or if every value is null.
+    /// Creates the values of a record. With `column`, only that column. Encrypted columns are left out,
+    /// because a signed reading is not encrypted. Returns `None` if there is no such column or it is
+    /// encrypted, if the record does not fit the schema, or if every value is null.
     #[must_use]
     pub fn new(
         device: DeviceId,
@@ -111,7 +112,7 @@ impl Pack {
         let mut values = Vec::new();
         for (position, field) in schema.fields().enumerate() {
             let name = column_name(&field, position);
-            if column.is_some_and(|column| column != name) {
+            if field.suite.is_some() || column.is_some_and(|column| column != name) {
                 continue;
             }
             let number =

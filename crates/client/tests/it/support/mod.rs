@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use moteseal_api::Query;
 use moteseal_client::{PinnedSeals, Report, Session, Sink};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
@@ -163,7 +164,21 @@ impl Group {
         own_round: u8,
         records: &[u8],
     ) -> Tree {
-        let schema = [Field::parse("a:V:u8").unwrap()];
+        self.seal_tree_of("a:V:u8", position, (epoch, last_in_epoch), own_round, records, None)
+    }
+
+    /// Seals records of one field of one byte as a tree. If the field is encrypted, so are the records,
+    /// and `keys` are the commitments to their keys.
+    pub fn seal_tree_of(
+        &self,
+        field: &str,
+        position: &mut Position,
+        (epoch, last_in_epoch): (u64, bool),
+        own_round: u8,
+        records: &[u8],
+        keys: Option<KeyCommitments>,
+    ) -> Tree {
+        let schema = [Field::parse(field).unwrap()];
         let mut buffer = [0; 1024];
         let schema =
             SchemaEntry::decode(Schema::encode(&schema, &mut buffer).unwrap().as_bytes()).unwrap();
@@ -174,6 +189,7 @@ impl Group {
         (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
         (statement.epoch, statement.last_in_epoch) = (EpochNumber(epoch), last_in_epoch);
         (statement.schema, statement.own_round) = (schema.digest, Round(own_round));
+        statement.keys = keys;
         statement.salt = SaltKey::new([7; 32]).salt(device, index);
         statement.counters =
             Counters::of(&statement.salt, LEVELS, u32::try_from(records.len()).unwrap());
@@ -236,6 +252,18 @@ impl Group {
         fields: &[&str],
         records: &[Vec<u8>],
     ) -> Sealed {
+        self.seal_encrypted(name, position, (epoch, last_in_epoch), fields, (records, None))
+    }
+
+    /// Seals records whose encrypted columns are ciphertext. `keys` are the commitments to their keys.
+    pub fn seal_encrypted(
+        &self,
+        name: &str,
+        position: &mut Position,
+        (epoch, last_in_epoch): (u64, bool),
+        fields: &[&str],
+        (records, keys): (&[Vec<u8>], Option<KeyCommitments>),
+    ) -> Sealed {
         let fields: Vec<Field<'_>> =
             fields.iter().map(|field| Field::parse(field).unwrap()).collect();
         let mut buffer = [0; 1024];
@@ -251,6 +279,7 @@ impl Group {
         statement.epoch = EpochNumber(epoch);
         statement.last_in_epoch = last_in_epoch;
         statement.schema = schema.digest;
+        statement.keys = keys;
         statement.salt = SaltKey::new([7; 32]).salt(device, index);
         let mut star =
             Star::<{ LEVELS as usize }>::new(device, index, &statement.salt, schema.framing);

@@ -1,0 +1,248 @@
+//! The columns of one verified part: which of them are readable, and the decryption of its records.
+
+use std::collections::BTreeMap;
+
+use moteseal_core::confidential::{
+    CipherError, EncryptedColumns, KeyAccessError, KeyCommitments, KeyRequest, KeyStream, SealKey,
+};
+use moteseal_core::named_errors;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
+use moteseal_core::schema::{Field, FieldType, RecordError, Schema, Value, ValueError};
+use moteseal_lanes::Recall;
+use moteseal_seal::sample::UniformSample;
+use moteseal_seal::{Authentic, Seal};
+use moteseal_verify::{SchemaEntry, Urgent};
+
+use super::{KeySource, Withheld};
+
+named_errors! {
+    /// Why a device's verified record could not be decrypted. The device encrypted something that is
+    /// not a record.
+    PlaintextError {
+        /// The record is not one of its schema.
+        Record(error: RecordError) => from,
+        /// The cipher failed.
+        Cipher(error: CipherError) => from,
+    }
+}
+
+impl From<ValueError> for PlaintextError {
+    fn from(error: ValueError) -> Self {
+        match error {
+            ValueError::RecordTooShort => Self::Record(RecordError::RecordLength),
+            _ => Self::Record(RecordError::RecordValue),
+        }
+    }
+}
+
+/// A column of verified rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Column<'a> {
+    field: Field<'a>,
+    withheld: Option<Withheld>,
+}
+
+impl<'a> Column<'a> {
+    /// Returns the field. It does not read an encrypted column; [`readable`](Self::readable) does.
+    #[must_use]
+    pub const fn field(&self) -> &Field<'a> {
+        &self.field
+    }
+
+    /// Returns why the column is not readable, or `None` if it is.
+    #[must_use]
+    pub const fn withheld(&self) -> Option<Withheld> {
+        self.withheld
+    }
+
+    /// Returns what reads the values of the column.
+    ///
+    /// # Errors
+    /// [`Withheld`] if the column is encrypted and there is no key for it.
+    pub fn readable(&self) -> Result<Readable<'a>, Withheld> {
+        self.withheld.map_or(Ok(Readable(self.field.in_plaintext())), Err)
+    }
+}
+
+/// A column whose cells are not ciphertext in the records of one part: a plain column, or one that was
+/// decrypted. Only [`Column::readable`] creates it, so nothing reads ciphertext as a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Readable<'a>(Field<'a>);
+
+impl<'a> Readable<'a> {
+    pub(crate) const fn field(&self) -> &Field<'a> {
+        &self.0
+    }
+
+    /// Returns the value in a record of the part.
+    ///
+    /// # Errors
+    /// The errors of [`Field::read`].
+    pub fn read<'r>(&self, record: &'r [u8]) -> Result<Value<'r>, ValueError>
+    where
+        'a: 'r,
+    {
+        self.0.read(record)
+    }
+
+    /// Returns the value in a record of the part as the nearest `f64`, or `None` for null.
+    ///
+    /// # Errors
+    /// The errors of [`Field::read`].
+    pub fn read_f64(&self, record: &[u8]) -> Result<Option<f64>, ValueError> {
+        self.0.read_f64(record)
+    }
+}
+
+/// What the keys of a reader open of the encrypted columns of one part, by the ids of the columns.
+#[derive(Debug, Default)]
+pub(crate) struct PartColumns(BTreeMap<u16, Result<SealKey, Withheld>>);
+
+/// Where the records of a part are, as its signed statement states.
+struct Place<'s> {
+    device: DeviceId,
+    epoch: EpochNumber,
+    index: SealIndex,
+    keys: Option<&'s KeyCommitments>,
+}
+
+impl PartColumns {
+    /// Gets the keys of a verified seal.
+    pub(crate) fn of_seal(
+        seal: &Seal<Authentic>,
+        entry: &SchemaEntry,
+        keys: KeySource<'_>,
+    ) -> Self {
+        let statement = seal.statement();
+        let place = Place {
+            device: statement.device,
+            epoch: statement.epoch,
+            index: statement.index,
+            keys: statement.keys.as_ref(),
+        };
+        Self::open(&place, entry, keys)
+    }
+
+    /// Gets the keys of a verified urgent event.
+    pub(crate) fn of_event(event: &Urgent, keys: KeySource<'_>) -> Self {
+        let place = Place {
+            device: event.device(),
+            epoch: event.epoch(),
+            index: event.index(),
+            keys: event.keys(),
+        };
+        Self::open(&place, event.schema(), keys)
+    }
+
+    fn open(place: &Place<'_>, entry: &SchemaEntry, mut source: KeySource<'_>) -> Self {
+        let (Some(source), Some(stated)) = (&mut source.0, place.keys) else {
+            return Self::default();
+        };
+        let Ok(schema) = Schema::decode(&entry.bytes) else { return Self::default() };
+        let mut found = BTreeMap::new();
+        for ((field, column), commitment) in schema.encrypted_columns().zip(stated.commitments()) {
+            let Some(suite) = field.suite else { continue };
+            let Place { device, epoch, index, .. } = *place;
+            let nonce = stated.nonce();
+            let request = KeyRequest { device, column, epoch, index, suite, nonce };
+            let key = source.seal_key(&request, commitment).and_then(|key| {
+                key.check(commitment)?;
+                let is_right = key.column() == column && key.suite() == suite;
+                if is_right { Ok(key) } else { Err(KeyAccessError::WrongKey) }
+            });
+            found.insert(field.id, key.map_err(Withheld::Key));
+        }
+        Self(found)
+    }
+
+    /// Returns why a column of the part's schema is not readable, or `None` if it is.
+    fn withheld(&self, field: &Field<'_>) -> Option<Withheld> {
+        field.suite?;
+        match self.0.get(&field.id) {
+            Some(Ok(_)) => None,
+            Some(Err(withheld)) => Some(*withheld),
+            None => Some(Withheld::Encrypted),
+        }
+    }
+
+    fn is_readable(&self, field: &Field<'_>) -> bool {
+        field.suite.is_some() && self.withheld(field).is_none()
+    }
+
+    /// Returns what decrypts the records, or `None` if there is no key.
+    fn decryption<'e>(&self, entry: &'e SchemaEntry) -> Option<Decryption<'e>> {
+        let opens = |access: &Result<SealKey, Withheld>| access.is_ok();
+        let has_key = self.0.values().any(opens);
+        let schema = has_key.then(|| Schema::decode(&entry.bytes).ok())??;
+        let stream = |field: &Field<'_>| {
+            let key = self.0.get(&field.id)?.as_ref().ok()?;
+            Some(KeyStream::new(key.clone()))
+        };
+        let streams: Vec<_> = schema.encrypted_columns().map(|(field, _)| stream(&field)).collect();
+        // The other types have no invalid values.
+        let is_checked = |kind: FieldType| {
+            matches!(kind, FieldType::Bool | FieldType::Enum | FieldType::Point | FieldType::Text)
+        };
+        let checked = schema.fields().filter(|field| self.is_readable(field));
+        let checked: Vec<_> = checked.filter(|field| is_checked(field.kind)).collect();
+        let columns = EncryptedColumns::of(&schema);
+        Some(Decryption { columns, streams, checked })
+    }
+
+    /// Decrypts the columns for which there are keys, and checks their values. Returns the records in
+    /// the order of their sequence numbers, one after the other, or `None` if there is no key. Each
+    /// record has the same length as before.
+    pub(crate) fn decrypt(
+        &self,
+        entry: &SchemaEntry,
+        sample: &UniformSample<'_>,
+        engine: &Recall,
+    ) -> Result<Option<Vec<u8>>, (Sequence, PlaintextError)> {
+        let Some(mut decryption) = self.decryption(entry) else { return Ok(None) };
+        let (mut bytes, mut result) = (Vec::new(), Ok(()));
+        sample.sample().for_each(engine, |seq, _, record| {
+            if result.is_ok() {
+                let start = bytes.len();
+                bytes.extend_from_slice(record);
+                result = decryption.apply(seq, &mut bytes[start..]).map_err(|error| (seq, error));
+            }
+        });
+        result.map(|()| Some(bytes))
+    }
+
+    /// Decrypts the record of an urgent event as [`decrypt`](Self::decrypt) does.
+    pub(crate) fn decrypt_event(&self, event: &Urgent) -> Result<Vec<u8>, PlaintextError> {
+        let mut record = event.record().to_vec();
+        match self.decryption(event.schema()) {
+            Some(mut decryption) => decryption.apply(event.seq(), &mut record).map(|()| record),
+            None => Ok(record),
+        }
+    }
+}
+
+struct Decryption<'e> {
+    columns: EncryptedColumns,
+    streams: Vec<Option<KeyStream>>,
+    /// The decrypted columns whose types have invalid values.
+    checked: Vec<Field<'e>>,
+}
+
+impl Decryption<'_> {
+    fn apply(&mut self, seq: Sequence, record: &mut [u8]) -> Result<(), PlaintextError> {
+        let decrypted = self.columns.decrypt(seq, record, &mut self.streams)?;
+        for field in &self.checked {
+            decrypted.read(field)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the columns of a schema, with what `access` opens of them.
+pub(crate) fn columns_of<'a>(
+    entry: &'a SchemaEntry,
+    access: &PartColumns,
+) -> impl Iterator<Item = Column<'a>> {
+    // The entry has been decoded before, so this does not fail.
+    let fields = Schema::decode(&entry.bytes).ok().into_iter().flat_map(|schema| schema.fields());
+    fields.map(move |field| Column { withheld: access.withheld(&field), field })
+}

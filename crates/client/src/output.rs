@@ -99,7 +99,7 @@ enum State<W: Write + Send> {
     /// No rows have arrived, so the columns are unknown.
     Waiting(W),
     Table(Table<W>),
-    Csv(Csv<W>),
+    Csv(Box<Csv<W>>),
     JsonLines(JsonLines<W>),
     #[cfg(feature = "columnar")]
     Columnar(Box<Columnar<W>>),
@@ -123,7 +123,7 @@ impl<W: Write + Send> Writer<W> {
     fn start(format: Format, out: W, schema: &Arc<SchemaEntry>) -> Result<State<W>, OutputError> {
         Ok(match format {
             Format::Table => State::Table(Table::new(out, schema)?),
-            Format::Csv => State::Csv(Csv::new(out, schema)?),
+            Format::Csv => State::Csv(Box::new(Csv::new(out, schema)?)),
             Format::JsonLines => State::JsonLines(JsonLines::new(out)),
             #[cfg(feature = "columnar")]
             Format::Arrow => {

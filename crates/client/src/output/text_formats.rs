@@ -25,11 +25,13 @@ pub(super) fn instant(ms: Option<u64>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
+/// Writes a field's value of a record, in an epoch that starts at this time.
+type ShowValue = fn(&Field<'_>, &[u8], Option<u64>) -> Result<String, OutputError>;
+
 /// How the values of a text format are written.
 #[derive(Clone, Copy)]
 pub(super) struct Show {
-    /// Writes a field's value of a record, in an epoch that starts at this time.
-    value: fn(&Field<'_>, &[u8], Option<u64>) -> Result<String, OutputError>,
+    value: ShowValue,
     /// A null.
     null: &'static str,
 }

@@ -24,8 +24,7 @@ const MOTES: [(&str, Board, u32); 2] =
     [("mote1", Board::Lm3s6965evb, 0), ("mote2", Board::Mps2An385, READINGS)];
 /// The number of readings of each mote.
 const READINGS: u32 = 5_000;
-/// The interval between two readings of a mote in ms, until a command shortens it. All readings take five
-/// minutes: on a busy machine the commands take a minute or two.
+/// The interval between two readings of a mote in ms, at first: on a busy machine the commands take minutes.
 const INTERVAL: u32 = 60;
 /// The number of readings of both motes in each hour: from 9:55 on, one every 5 seconds.
 const EVENTS: [u32; 8] = [120, 1440, 1440, 1440, 1440, 1440, 1440, 1240];
@@ -497,8 +496,7 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     }
     let before_reboots = collected.lock().unwrap().len();
     let sensed = usize::try_from(start.elapsed().as_millis() / u128::from(INTERVAL)).unwrap();
-    // Send two commands to both motes: a change from stars to trees, which both motes acknowledge to the
-    // sender, and a shorter interval.
+    // Change from stars to trees, which both motes acknowledge to the sender, and shorten the interval.
     site.broadcast_to_all("scheme=tree");
     motes.iter().for_each(|mote| mote.until("acted"));
     let _faster = site.broadcast("interval=6");

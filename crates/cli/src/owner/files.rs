@@ -150,7 +150,7 @@ impl OwnerFile {
         let mut lock = self.path.clone().into_os_string();
         lock.push(".lock");
         let fail = |error: std::io::Error| Failure::file("lock", &self.path, &error);
-        let lock = moteseal_files::private().create(true).open(lock).map_err(fail)?;
+        let lock = moteseal_files::private().write(true).create(true).open(lock).map_err(fail)?;
         lock.lock().map_err(fail)?;
         if *read_up_to(&self.path, moteseal_grant::MAX_CONTENT)? != *self.before {
             return Err(Failure::usage(format_args!(

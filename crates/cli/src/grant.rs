@@ -245,7 +245,7 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     match &contents.audience {
         Audience::Recipients(texts) => {
             for text in texts {
-                out.line(format_args!("recipient  {text}"))?;
+                out.line(format_args!("recipient  {}", text.escape_debug()))?;
             }
         }
         Audience::Passphrase(_) => out.line("recipient  who knows the passphrase")?,

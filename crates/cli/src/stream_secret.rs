@@ -8,6 +8,7 @@ use moteseal_core::record::{EpochNumber, Scheme};
 use moteseal_core::schema::Schema;
 use moteseal_device::column_keys::path_of;
 use moteseal_device::{Outbox, OutboxError, Profile};
+use moteseal_grant::{decode_stream_secret, encode_stream_secret};
 use moteseal_verify::Roster;
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -37,8 +38,7 @@ pub(crate) struct Stream {
 pub(crate) fn make(Stream { out, base }: &Stream) -> Result<(), Failure> {
     let mut secret = Zeroizing::new([0; 32]);
     random(&mut *secret)?;
-    let digits = Zeroizing::new(hex::encode(*secret));
-    let text = Zeroizing::new(format!("{} {base}\n", *digits));
+    let text = encode_stream_secret(&StreamSecret::new(*secret, EpochNumber(*base)));
     files::create(out, text.as_bytes(), moteseal_files::PRIVATE)?;
     report(
         format_args!("stream secret from epoch {base}: {}", out.display()),
@@ -49,13 +49,8 @@ pub(crate) fn make(Stream { out, base }: &Stream) -> Result<(), Failure> {
 /// Reads the secret of a stream: 64 hexadecimal digits, a space, the base epoch in decimal.
 fn read(path: &Path) -> Result<StreamSecret, Failure> {
     let bytes = files::read(path)?;
-    let parse = || {
-        let (digits, base) = std::str::from_utf8(&bytes).ok()?.trim_end().split_once(' ')?;
-        let mut secret = Zeroizing::new([0; 32]);
-        hex::decode_to_slice(digits, &mut *secret).ok()?;
-        Some(StreamSecret::new(*secret, EpochNumber(base.parse().ok()?)))
-    };
-    parse().ok_or_else(|| {
+    let text = std::str::from_utf8(&bytes).unwrap_or_default();
+    decode_stream_secret(text).map_err(|_| {
         Failure::usage(format_args!(
             "{} is not a stream secret; `moteseal key stream` makes one",
             path.display()

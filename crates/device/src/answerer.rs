@@ -404,6 +404,15 @@ impl Answerer {
         plan.check_capacity(sources).map_err(|error| error.named())?;
         let schema = Schema::decode(&self.schema).map_err(|error| error.named())?;
         plan.bind(&schema).map_err(|error| error.named())?;
+        // A querier could read the values of an encrypted column without a grant of its owner.
+        let is_encrypted =
+            |name: &str| schema.field(name).is_some_and(|field| field.suite.is_some());
+        if plan.columns().any(|column| is_encrypted(column.name)) {
+            return Err(Unanswered::new(
+                "ColumnEncrypted",
+                "the query needs an encrypted column; ask its owner for a grant",
+            ));
+        }
         Ok(())
     }
 

@@ -25,7 +25,12 @@ pub fn encode_stream_secret(secret: &StreamSecret) -> Zeroizing<String> {
 /// `MalformedKey`.
 pub fn decode_stream_secret(text: &str) -> Result<StreamSecret, KeyEncodingError> {
     let malformed = KeyEncodingError::MalformedKey;
-    let (digits, base) = text.trim_end().split_once(' ').ok_or(malformed)?;
+    // A file that was cut short has no line feed: its base would be another one.
+    let line = text.strip_suffix('\n').ok_or(malformed)?;
+    let (digits, base) = line.split_once(' ').ok_or(malformed)?;
+    if !base.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed);
+    }
     let base: u64 = base.parse().map_err(|_| malformed)?;
     let mut secret = Zeroizing::new([0; 32]);
     let pairs = digits.as_bytes().chunks_exact(2);

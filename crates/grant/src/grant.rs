@@ -179,8 +179,15 @@ impl Payload {
         let not_after_ms = reader.optional(Reader::u64)?;
         let purpose = reader.text()?.to_owned();
         let audience = if reader.at_array() {
-            let texts = (0..reader.array_any()?).map(|_| reader.text().map(str::to_owned));
-            Audience::Recipients(texts.collect::<Result<_, _>>()?)
+            let mut texts = Vec::new();
+            for _ in 0..reader.array_any()? {
+                let text = reader.text()?;
+                // One too many is enough to refuse the payload.
+                if texts.len() <= MAX_RECIPIENTS {
+                    texts.push(text.to_owned());
+                }
+            }
+            Audience::Recipients(texts)
         } else {
             Audience::Passphrase(PassphraseTag::from_bytes(reader.fixed()?))
         };

@@ -143,6 +143,15 @@ impl OwnerFile {
     /// writes the devices' copies. A secret is thus never used that the owner does not have.
     pub(crate) fn save(&self, copies: &[DeviceCopy]) -> Result<(), Failure> {
         let after = encode(&self.owner)?;
+        if let Some(folder) = copies.first().and_then(|(path, _)| path.parent()) {
+            files::create_folder(folder)?;
+        }
+        // Held until the copies are written.
+        let mut lock = self.path.clone().into_os_string();
+        lock.push(".lock");
+        let fail = |error: std::io::Error| Failure::file("lock", &self.path, &error);
+        let lock = moteseal_files::private().write(true).create(true).open(lock).map_err(fail)?;
+        lock.lock().map_err(fail)?;
         if *read_up_to(&self.path, moteseal_grant::MAX_CONTENT)? != *self.before {
             return Err(Failure::usage(format_args!(
                 "{} was changed while this command ran; run the command again",
@@ -151,9 +160,6 @@ impl OwnerFile {
         }
         moteseal_files::replace(&self.path, &after, moteseal_files::PRIVATE)
             .map_err(|error| Failure::file("write", &self.path, &error))?;
-        if let Some(folder) = copies.first().and_then(|(path, _)| path.parent()) {
-            files::create_folder(folder)?;
-        }
         let copies: Vec<_> =
             copies.iter().map(|(path, text)| (path.clone(), text.as_bytes())).collect();
         files::create_many(&copies)

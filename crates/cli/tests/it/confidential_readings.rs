@@ -41,7 +41,7 @@ fn grant(scene: &Scene, name: &str, column: &str, until: &str) {
     let reader = Identity::generate();
     scene.write(&format!("{name}.txt"), &format!("{}\n", *reader.expose()));
     let make = "grant make --owner keys/alice.owner --device dev1 --since 2026-01-01";
-    let to = reader.recipient();
+    let to = reader.recipient().as_str().to_owned();
     let command =
         format!("{make} --columns {column} --until {until} --to {to} --out {name}.mgrant");
     with_roster(scene, &command).done();

@@ -123,7 +123,7 @@ fn the_costs_of_a_fleet_are_measured_in_every_process() {
             "{costs:?}"
         );
         assert!(costs.cassandra_us.is_none() && costs.disk_bytes > 4.0, "{costs:?}");
-        assert!((1_500.0..2_500.0).contains(&costs.bundle_bytes), "{costs:?}");
+        assert!((1_192.0..1_600.0).contains(&costs.bundle_bytes), "{costs:?}");
     }
     assert_eq!(scale.compared().len(), 4);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");

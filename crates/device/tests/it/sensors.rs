@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use moteseal_core::DeviceId;
+use moteseal_core::confidential::StreamSecret;
 use moteseal_core::record::{EpochNumber, Scheme, SealIndex, Sequence};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::Profile;
+use moteseal_device::column_keys::ColumnKeys;
 use moteseal_device::sensors::{SENSORS, Sensed, Sensors};
 use moteseal_net::coap::{Code, Format, Request, Response};
 use moteseal_verify::Roster;
@@ -32,7 +34,13 @@ fn with_columns(columns: &[&str]) -> Sensors<SecretKey> {
     let mut buffer = [0; MAX_SCHEMA];
     let fields: Vec<Field<'_>> = columns.iter().map(|text| Field::parse(text).unwrap()).collect();
     let schema = Schema::encode(&fields, &mut buffer).unwrap();
-    Sensors::new(&Profile::new(&roster(), "dev1", Scheme::Star, &schema).unwrap(), secret())
+    let stream = StreamSecret::new([5; 32], EpochNumber(0));
+    let keys = ColumnKeys::new(&schema, &stream, EpochNumber(0)).unwrap();
+    let profile = match keys {
+        Some(keys) => Profile::with_columns(&roster(), "dev1", Scheme::Star, &schema, keys),
+        None => Profile::new(&roster(), "dev1", Scheme::Star, &schema),
+    };
+    Sensors::new(&profile.unwrap(), secret())
 }
 
 pub(crate) fn sensors() -> Sensors<SecretKey> {

@@ -182,36 +182,24 @@ impl<'r> Checker<'r> {
         if self.manifests.shown(device, statement.epoch, proven.seal.digest()) {
             check.count_late();
         }
-        match query.choice {
-            Choice::Rate(rate) => {
-                let sample = UniformSample::by_rate(proven.sample, proven.seal, rate);
-                let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
-                let mut outlet = RowOutlet {
-                    roster: self.roster,
-                    engine: &self.engine,
-                    manifests: &self.manifests,
-                    keys: self.keys.reborrow(),
-                    check,
-                    sink,
-                };
-                outlet.emit(query.choice, proven.seal, &sample, proven.schema)
-            }
+        let sample = match query.choice {
+            Choice::Rate(rate) => UniformSample::by_rate(proven.sample, proven.seal, rate),
             Choice::Readings(readings) => {
-                let sample = UniformSample::by_name(proven.sample, proven.seal, &readings);
-                let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
                 self.named.retain(|named| *named != index);
-                let mut outlet = RowOutlet {
-                    roster: self.roster,
-                    engine: &self.engine,
-                    manifests: &self.manifests,
-                    keys: self.keys.reborrow(),
-                    check,
-                    sink,
-                };
-                outlet.emit(query.choice, proven.seal, &sample, proven.schema)
+                UniformSample::by_name(proven.sample, proven.seal, &readings)
             }
-            Choice::AtMost(_) | Choice::Sample { .. } => Ok(self.held.hold(proven)?),
-        }
+            Choice::AtMost(_) | Choice::Sample { .. } => return Ok(self.held.hold(proven)?),
+        };
+        let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
+        let mut outlet = RowOutlet {
+            roster: self.roster,
+            engine: &self.engine,
+            manifests: &self.manifests,
+            keys: self.keys.reborrow(),
+            check,
+            sink,
+        };
+        outlet.emit(query.choice, proven.seal, &sample, proven.schema)
     }
 
     /// Continues with the device of a seal, which must be the current device or a later device of

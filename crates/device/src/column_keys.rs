@@ -1,7 +1,7 @@
 //! The keys with which a device encrypts columns (spec/confidential.md, sections 2 and 3).
 //!
 //! A device has the keys of the newest epoch that it has opened and of all later ones. The keys of
-//! earlier epochs are erased, so whoever takes the device learns nothing of the past. Each seal has its
+//! earlier epochs are erased, so a thief of the device learns nothing of the past. Each seal has its
 //! own key, which depends on a nonce that is drawn when the seal opens. A device whose state was copied
 //! back reuses indices, but no key.
 

@@ -125,7 +125,7 @@ struct Column {
     name: String,
     unit: String,
     /// Whether the column is encrypted. It is then in no representation, because these are read in
-    /// plaintext by whoever asks for them.
+    /// plaintext by any client that requests them.
     is_encrypted: bool,
 }
 

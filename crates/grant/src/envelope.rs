@@ -191,7 +191,7 @@ impl fmt::Debug for Passphrase {
 pub enum Recipients {
     /// Each of these recipients can decrypt the file.
     Keys(Vec<Recipient>),
-    /// Whoever knows the passphrase can decrypt the file.
+    /// Anyone who knows the passphrase can decrypt the file.
     Passphrase(Passphrase),
 }
 

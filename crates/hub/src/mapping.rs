@@ -420,7 +420,7 @@ impl Mapping {
             written => written,
         };
         match written {
-            Ok(()) => Ok(Some(match field.read(record) {
+            Ok(()) => Ok(Some(match field.in_plaintext().read(record) {
                 Ok(Value::Null) => return Ok(None),
                 Ok(value) => value.to_string(),
                 Err(_) => text.into_owned(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::nats::free_port;
-use crate::scene::{Run, Scene, repository};
+use crate::scene::{GROUP_ARGUMENTS, Run, Scene, repository};
 
 const KEY: (&str, &str) = ("backup-user", "a-secret-of-the-test");
 
@@ -77,8 +77,6 @@ impl Drop for Server {
     }
 }
 
-const GROUP: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
-
 #[test]
 #[ignore = "needs versitygw, which takes minutes to build; `make test-long` installs it"]
 fn a_backup_in_a_bucket_restores_a_cloud() {
@@ -91,14 +89,15 @@ fn a_backup_in_a_bucket_restores_a_cloud() {
     scene.run(&["push", "bundles", "--to", &cloud.url]).done();
     let export = |place: &str| {
         let arguments = ["store", "export", place, "--from", &cloud.url, "--json"];
-        server.run(&scene, &[&arguments[..], &GROUP].concat())
+        server.run(&scene, &[&arguments[..], &GROUP_ARGUMENTS].concat())
     };
     let first = export("s3://backups/site").done().json();
     assert_eq!((&first["seals"], &first["written"]), (&400.into(), &2.into()), "{first}");
     assert_eq!(first["backup"], "s3://backups/site");
     let again = export("s3://backups/site").done().json();
     assert_eq!((&again["written"], &again["reused"]), (&0.into(), &2.into()), "{again}");
-    let check = [&["store", "export", "s3://backups/site", "--check"][..], &GROUP].concat();
+    let check =
+        [&["store", "export", "s3://backups/site", "--check"][..], &GROUP_ARGUMENTS].concat();
     assert!(server.run(&scene, &check).done().out.contains("whole; 400 seals"));
 
     let empty = scene.cloud("new.redb");
@@ -129,8 +128,10 @@ fn a_backup_in_a_bucket_restores_a_cloud() {
     );
     let run = export("s3://");
     assert!(run.failed(2).contains("s3://BUCKET[/PREFIX]"), "{run:?}");
-    let run = server
-        .run(&scene, &[&["store", "export", "s3://backups/none", "--check"][..], &GROUP].concat());
+    let run = server.run(
+        &scene,
+        &[&["store", "export", "s3://backups/none", "--check"][..], &GROUP_ARGUMENTS].concat(),
+    );
     assert!(run.failed(2).contains("NoIndex"), "{run:?}");
     for wrong in [(KEY.0, "another-secret"), ("nobody", KEY.1)] {
         let run = server.run_as(&scene, &check, wrong);
@@ -142,8 +143,9 @@ fn a_backup_in_a_bucket_restores_a_cloud() {
 #[test]
 fn a_bucket_whose_server_is_down_is_named_soon() {
     let scene = Scene::new();
-    let mut command =
-        scene.command(&[&["store", "export", "s3://backups/site", "--check"][..], &GROUP].concat());
+    let mut command = scene.command(
+        &[&["store", "export", "s3://backups/site", "--check"][..], &GROUP_ARGUMENTS].concat(),
+    );
     command.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1").env("AWS_ALLOW_HTTP", "true");
     command.env("AWS_ACCESS_KEY_ID", KEY.0).env("AWS_SECRET_ACCESS_KEY", KEY.1);
     let started = Instant::now();

@@ -1,6 +1,6 @@
 //! Every format has the same rows as without encryption, and nulls where a key is missing.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use arrow_array::{Array as _, RecordBatch};
 use arrow_ipc::reader::StreamReader;
@@ -16,7 +16,7 @@ use moteseal_verify::{SchemaEntry, Urgent};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::confidential::{Granted, columns, encode, encrypted, record, secret_of, streams};
-use crate::support::{EPOCH, Group};
+use crate::support::{Buffer, EPOCH, Group};
 
 const FIELDS: [&str; 10] = [
     "temperature:Cel:i16/100?!",
@@ -72,20 +72,6 @@ fn answer(group: &Group, is_encrypted: bool) -> Vec<u8> {
     };
     let parts = [seal(EPOCH, &records[..2]), seal(EPOCH + 1, &records[2..])];
     group.answer(&[(&parts[0], u32::MAX), (&parts[1], u32::MAX)])
-}
-
-/// A shared buffer for the bytes of a writer.
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// What a reader has.

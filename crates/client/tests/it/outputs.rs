@@ -1,8 +1,6 @@
 //! Every format contains the sealed values, types, units and times when it is read back.
 
-use std::sync::{Arc, Mutex};
-
-use crate::support::{EPOCH, Group, everything};
+use crate::support::{Buffer, EPOCH, Group, everything};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, TimestampMillisecondType, UInt64Type};
@@ -23,20 +21,6 @@ fn record(at: u32, temperature: i16, count: u64, level: f64, seq: i8, odd: u8) -
     record.extend(seq.to_be_bytes());
     record.push(odd);
     record
-}
-
-/// A shared buffer for the bytes of a writer.
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Passes the rows of four readings to a sink.

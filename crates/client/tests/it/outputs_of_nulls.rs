@@ -1,8 +1,6 @@
 //! Nulls, truth values, labels, texts, timestamps and points (schema version 2) in every format.
 
-use std::sync::{Arc, Mutex};
-
-use crate::support::{EPOCH, Group, everything};
+use crate::support::{Buffer, EPOCH, Group, everything};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, TimestampMillisecondType};
 use arrow_array::{Array as _, RecordBatch};
@@ -43,20 +41,6 @@ fn records() -> Vec<Vec<u8>> {
         record
     };
     ROWS.iter().map(record).collect()
-}
-
-/// A shared buffer for the bytes of a writer.
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 fn written(format: Format) -> Vec<u8> {

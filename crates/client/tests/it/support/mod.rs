@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, dead_code)]
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use moteseal_api::Query;
 use moteseal_client::{PinnedSeals, Report, Session, Sink};
@@ -25,6 +26,20 @@ use moteseal_verify::{Roster, SchemaEntry, write};
 pub const LEVELS: u8 = 8;
 /// The epoch that starts on 25 May 2026, 10:00 UTC, if epochs last one hour.
 pub const EPOCH: u64 = 494_362;
+
+/// A shared buffer for the bytes of a writer.
+#[derive(Clone, Default)]
+pub struct Buffer(pub Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 pub struct Group {
     pub roster: Roster,

@@ -52,18 +52,27 @@ impl Bucket {
 
     fn failed(&self, action: &'static str, name: &str, error: &Error) -> BackupError {
         let object = format!("{}/{name}", self.name());
-        let cause = match error {
-            Error::Unauthenticated { .. } => "the server does not know the credentials; check \
-                AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-                .to_owned(),
-            Error::PermissionDenied { .. } => "the server refuses it to these credentials; check \
-                AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the policy of the bucket"
-                .to_owned(),
-            Error::NotFound { .. } => {
+        let text = innermost(error);
+        // For some requests, the library reports only the document with which the server refused them.
+        let code = element(&text, "Code").unwrap_or_default();
+        let cause = match (error, code) {
+            (Error::Unauthenticated { .. }, _)
+            | (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch") => {
+                "the server does not accept the credentials; check AWS_ACCESS_KEY_ID and \
+                    AWS_SECRET_ACCESS_KEY"
+                    .to_owned()
+            }
+            (Error::PermissionDenied { .. }, _) | (_, "AccessDenied") => {
+                "the server refuses it to these credentials; check AWS_ACCESS_KEY_ID, \
+                    AWS_SECRET_ACCESS_KEY and the policy of the bucket"
+                    .to_owned()
+            }
+            (Error::NotFound { .. }, _) | (_, "NoSuchBucket") => {
                 format!("there is no bucket {}; create it first", self.bucket)
             }
-            error => {
-                return BackupError::BucketUnreachable { action, object, cause: innermost(error) };
+            _ => {
+                let cause = element(&text, "Message").map_or_else(|| text.clone(), str::to_owned);
+                return BackupError::BucketUnreachable { action, object, cause };
             }
         };
         BackupError::BucketRefused { action, object, cause }
@@ -123,4 +132,10 @@ impl Bucket {
             Err(error) => Err(self.failed("remove", name, &error)),
         }
     }
+}
+
+/// Returns the content of an element of the document with which a server of S3 refuses a request.
+fn element<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    Some(rest.split_once(&format!("</{name}>"))?.0)
 }

@@ -25,11 +25,11 @@ pub const PER_REQUEST: u32 = 16;
 /// The requests in progress.
 const AT_ONCE: usize = 4;
 /// The default of [`Plan::small`].
-pub const SMALL: u32 = 4_000;
+pub const SMALL: u32 = 10_000;
 /// The default of [`Plan::large`].
 pub const LARGE: u32 = 100_000;
 /// The default of [`Plan::warm_up`].
-pub const WARM_UP: u32 = 8_000;
+pub const WARM_UP: u32 = 40_000;
 /// The bundles between two lines of progress.
 const TELL: u32 = 10_000;
 /// How long the worker may take for what is in the stream.

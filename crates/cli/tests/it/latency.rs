@@ -36,8 +36,8 @@ fn every_message_of_the_study_of_latency_has_its_times_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let study = run(&plan(folder.path()), &mut |_| {}).unwrap();
 
-    // Both media, both qualities of service, four protections.
-    assert_eq!(study.wireless.len(), 16);
+    // Both media, both qualities of service, five protections.
+    assert_eq!(study.wireless.len(), 20);
     for of in &study.wireless {
         assert_eq!((of.latency.count, of.per_message.len()), (200, 1), "{of:?}");
         assert!(of.latency.p50 > 0.0 && of.latency.p50 <= of.latency.p99, "{of:?}");

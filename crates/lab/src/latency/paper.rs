@@ -19,7 +19,7 @@ pub fn per_message(medium: Medium, protection: Protection) -> Option<f64> {
         Protection::Plain => 0,
         Protection::Once => 1,
         Protection::Twice => 2,
-        Protection::Tls => return None,
+        Protection::Tls | Protection::Column => return None,
     };
     let mut trials = TRIALS.map(|trial| trial[usize::from(medium == Medium::Hotspot)][column]);
     trials.sort_unstable_by(f64::total_cmp);

@@ -1,5 +1,5 @@
 //! Section V of the paper: strings of 24 bytes from a sensor over MQTT, plain, encrypted with AES-128-CBC
-//! once or twice, or over TLS.
+//! once or twice, over TLS, or encrypted as the cells of an encrypted column.
 //!
 //! The sensor and the receiver are threads of this process; the broker is a Mosquitto. The sensor sends as
 //! fast as it can. A string is encrypted after its time is taken, and decrypted and compared before its
@@ -14,6 +14,8 @@ use aws_lc_rs::cipher::{
     UnboundCipherKey,
 };
 use aws_lc_rs::iv::FixedLength;
+use moteseal_core::confidential::{ColumnId, KeyStream, SealKey, Suite};
+use moteseal_core::record::Sequence;
 use serde::{Deserialize, Serialize};
 
 use super::broker::{Broker, IN_FLIGHT};
@@ -64,11 +66,14 @@ pub enum Protection {
     Twice,
     /// TLS 1.3 between each side and the broker.
     Tls,
+    /// The key stream of an encrypted column of text (`spec/confidential.md`, section 4). The broker cannot
+    /// read the string. The seal of the epoch, which is not sent here, authenticates it.
+    Column,
 }
 
 impl Protection {
-    /// All of them, in the order of the paper's table I.
-    pub const ALL: [Self; 4] = [Self::Plain, Self::Once, Self::Twice, Self::Tls];
+    /// All of them: those of the paper's table I, in its order, then ours.
+    pub const ALL: [Self; 5] = [Self::Plain, Self::Once, Self::Twice, Self::Tls, Self::Column];
 
     /// Returns its name.
     #[must_use]
@@ -78,12 +83,13 @@ impl Protection {
             Self::Once => "AES-CBC once",
             Self::Twice => "AES-CBC twice",
             Self::Tls => "TLS",
+            Self::Column => "encrypted column",
         }
     }
 
     const fn rounds(self) -> usize {
         match self {
-            Self::Plain | Self::Tls => 0,
+            Self::Plain | Self::Tls | Self::Column => 0,
             Self::Once => 1,
             Self::Twice => 2,
         }
@@ -203,7 +209,7 @@ impl Trial {
                 for number in 0..self.strings {
                     let string = string(number, self.seed);
                     sent.push(Instant::now());
-                    let payload = ours.encrypt(&string)?;
+                    let payload = ours.encrypt(number, &string)?;
                     length = payload.len();
                     sensor.publish(&payload, IN_FLIGHT)?;
                 }
@@ -212,7 +218,7 @@ impl Trial {
             });
             let mut arrived = Vec::with_capacity(self.strings as usize);
             for number in 0..self.strings {
-                let received = theirs.decrypt(receiver.next()?)?;
+                let received = theirs.decrypt(number, receiver.next()?)?;
                 arrived.push(Instant::now());
                 if received != string(number, self.seed) {
                     return Err(format!("string {number} was lost or altered").into());
@@ -236,10 +242,11 @@ fn string(number: u32, seed: Seed) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The cipher of one side, with one or two keys, or with none.
+/// The cipher of one side: AES-128-CBC with one or two keys or with none, and perhaps a key stream.
 struct Cipher {
     encrypt: Vec<PaddedBlockEncryptingKey>,
     decrypt: Vec<PaddedBlockDecryptingKey>,
+    stream: Option<KeyStream>,
 }
 
 impl Cipher {
@@ -252,11 +259,15 @@ impl Cipher {
             encrypt.push(PaddedBlockEncryptingKey::cbc_pkcs7(key()?).map_err(failed)?);
             decrypt.push(PaddedBlockDecryptingKey::cbc_pkcs7(key()?).map_err(failed)?);
         }
-        Ok(Self { encrypt, decrypt })
+        let key = |seed: Seed| SealKey::from_bytes(ColumnId([0; 16]), Suite::ChaCha20, seed.0);
+        let stream = (protection == Protection::Column)
+            .then(|| KeyStream::new(key(seed.derive("column", 0))));
+        Ok(Self { encrypt, decrypt, stream })
     }
 
-    fn encrypt(&self, string: &[u8]) -> Result<Vec<u8>, Failed> {
+    fn encrypt(&self, number: u32, string: &[u8]) -> Result<Vec<u8>, Failed> {
         let mut payload = string.to_vec();
+        self.apply_stream(number, &mut payload)?;
         for key in &self.encrypt {
             let context = key.encrypt(&mut payload).map_err(|_| "the encryption failed")?;
             let vector: &[u8] = (&context).try_into().map_err(|_| "CBC has a vector")?;
@@ -265,7 +276,7 @@ impl Cipher {
         Ok(payload)
     }
 
-    fn decrypt(&self, mut payload: Vec<u8>) -> Result<Vec<u8>, Failed> {
+    fn decrypt(&self, number: u32, mut payload: Vec<u8>) -> Result<Vec<u8>, Failed> {
         for key in self.decrypt.iter().rev() {
             let (vector, text) = payload
                 .split_first_chunk_mut::<BLOCK>()
@@ -274,7 +285,16 @@ impl Cipher {
             let text = key.decrypt(text, context).map_err(|_| "a payload was altered")?;
             payload = text.to_vec();
         }
+        self.apply_stream(number, &mut payload)?;
         Ok(payload)
+    }
+
+    /// Encrypts or decrypts a string with the key stream, if there is one.
+    fn apply_stream(&self, number: u32, string: &mut [u8]) -> Result<(), Failed> {
+        if let Some(stream) = &self.stream {
+            stream.apply_text(Sequence(number.into()), string)?;
+        }
+        Ok(())
     }
 }
 
@@ -290,17 +310,20 @@ mod tests {
         for (protection, length) in [
             (Protection::Plain, 24),
             (Protection::Tls, 24),
+            (Protection::Column, 24),
             // A vector, and 24 bytes padded to two blocks; then a vector, and four blocks of it.
             (Protection::Once, 16 + 32),
             (Protection::Twice, 16 + 64),
         ] {
             let cipher = Cipher::new(Seed::default(), protection).unwrap();
-            let payload = cipher.encrypt(&string).unwrap();
+            let payload = cipher.encrypt(42, &string).unwrap();
             assert_eq!(payload.len(), length, "{protection}");
-            assert_eq!(cipher.decrypt(payload.clone()).unwrap(), string, "{protection}");
-            if protection.rounds() > 0 {
+            assert_eq!(cipher.decrypt(42, payload.clone()).unwrap(), string, "{protection}");
+            if !matches!(protection, Protection::Plain | Protection::Tls) {
                 assert!(!payload.windows(8).any(|part| part == &string[..8]), "{protection}");
-                assert_ne!(cipher.encrypt(&string).unwrap(), payload, "{protection}");
+                // A vector is random. A key stream depends on the number of the string.
+                let other = if protection == Protection::Column { 43 } else { 42 };
+                assert_ne!(cipher.encrypt(other, &string).unwrap(), payload, "{protection}");
             }
         }
     }

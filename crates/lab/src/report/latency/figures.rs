@@ -8,7 +8,8 @@ use crate::latency::wired::{Configuration, Message, Point, Rate, Run};
 use crate::latency::wireless::{Medium, Protection};
 use crate::latency::{Study, paper};
 
-const COLOURS: [Colour; 4] = [Colour::Blue, Colour::Green, Colour::Orange, Colour::Vermillion];
+const COLOURS: [Colour; 5] =
+    [Colour::Blue, Colour::Green, Colour::Orange, Colour::Vermillion, Colour::Purple];
 
 /// Returns a logarithmic axis for times in milliseconds that contains these times.
 fn times<'p>(label: &str, series: impl Iterator<Item = &'p Series>) -> Axis {

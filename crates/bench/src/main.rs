@@ -8,6 +8,7 @@ mod application;
 mod broadcast;
 mod broker;
 mod coap;
+mod confidential;
 mod configurations;
 mod coordinator;
 mod grades;
@@ -64,6 +65,8 @@ enum Suite {
     },
     /// Measure publishing over MQTT against `mosquitto_pub` (needs Mosquitto)
     Mqtt(Output),
+    /// Measure sealing, verifying and decrypting encrypted columns against plaintext
+    Confidential(Output),
     /// Measure links over CoAP and DTLS against links over MQTT and TLS (needs Mosquitto)
     Coap(Output),
     /// Measure encryption and aggregation of private sums
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
         Suite::Growth { output, plot } => (output, growth::run(plot.as_deref())),
         Suite::Mqtt(output) => (output, mqtt::run()),
         Suite::Coap(output) => (output, coap::run()),
+        Suite::Confidential(output) => (output, Ok(confidential::run())),
         Suite::Sies(output) => (output, Ok(sies::run())),
         Suite::Verification(output) => (output, verification::run()),
         Suite::Broadcast(arguments) => return broadcast::main(&arguments),

@@ -58,6 +58,12 @@ impl Recall {
         Self { host: Host::detect(), seals: Some(Arc::default()) }
     }
 
+    /// Returns the engine without the cache.
+    #[must_use]
+    pub const fn host(&self) -> Host {
+        self.host
+    }
+
     /// Computes the levels of `n` events and caches them. Several threads may call it at the same
     /// time.
     fn count(&self, seals: &Mutex<Seals>, salt: &Salt, of: u8, n: usize) -> Counters {

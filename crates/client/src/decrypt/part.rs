@@ -8,7 +8,7 @@ use moteseal_core::confidential::{
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::schema::{Field, FieldType, RecordError, Schema, Value, ValueError};
-use moteseal_lanes::Recall;
+use moteseal_lanes::{Host, Recall};
 use moteseal_seal::sample::UniformSample;
 use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{SchemaEntry, Urgent};
@@ -199,15 +199,13 @@ impl PartColumns {
         engine: &Recall,
     ) -> Result<Option<Vec<u8>>, (Sequence, PlaintextError)> {
         let Some(mut decryption) = self.decryption(entry) else { return Ok(None) };
-        let (mut bytes, mut result) = (Vec::new(), Ok(()));
+        let (mut bytes, mut records) = (Vec::new(), Vec::new());
         sample.sample().for_each(engine, |seq, _, record| {
-            if result.is_ok() {
-                let start = bytes.len();
-                bytes.extend_from_slice(record);
-                result = decryption.apply(seq, &mut bytes[start..]).map_err(|error| (seq, error));
-            }
+            bytes.extend_from_slice(record);
+            records.push((seq, record.len()));
         });
-        result.map(|()| Some(bytes))
+        decryption.apply_all(engine.host(), &records, &mut bytes)?;
+        Ok(Some(bytes))
     }
 
     /// Decrypts the record of an urgent event as [`decrypt`](Self::decrypt) does.
@@ -228,6 +226,39 @@ struct Decryption<'e> {
 }
 
 impl Decryption<'_> {
+    /// Decrypts records that lie one after the other; `records` has their sequence numbers and lengths.
+    fn apply_all(
+        &mut self,
+        host: Host,
+        records: &[(Sequence, usize)],
+        bytes: &mut [u8],
+    ) -> Result<(), (Sequence, PlaintextError)> {
+        let Some((first, size)) = records.first().copied() else { return Ok(()) };
+        let is_fixed = self.columns.fixed_cells().all(|cell| cell.is_some());
+        if is_fixed && records.iter().all(|(_, length)| *length == size) {
+            let sequences: Vec<_> = records.iter().map(|(seq, _)| *seq).collect();
+            host.apply_key_streams(&self.columns, &sequences, (size, bytes), &mut self.streams)
+                .map_err(|error| (first, error.into()))?;
+            if self.checked.is_empty() {
+                return Ok(());
+            }
+            let records = sequences.into_iter().zip(bytes.chunks_exact(size));
+            for (seq, record) in records {
+                for field in &self.checked {
+                    field.in_plaintext().read(record).map_err(|error| (seq, error.into()))?;
+                }
+            }
+            return Ok(());
+        }
+        let mut rest = bytes;
+        for (seq, length) in records {
+            let (record, later) = rest.split_at_mut(*length);
+            self.apply(*seq, record).map_err(|error| (*seq, error))?;
+            rest = later;
+        }
+        Ok(())
+    }
+
     fn apply(&mut self, seq: Sequence, record: &mut [u8]) -> Result<(), PlaintextError> {
         let decrypted = self.columns.decrypt(seq, record, &mut self.streams)?;
         for field in &self.checked {

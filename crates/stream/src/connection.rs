@@ -8,7 +8,8 @@ use std::sync::Arc;
 use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::{self, Context};
 use async_nats::{
-    Auth, AuthError, Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError,
+    Auth, AuthError, Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr,
+    ServerError,
 };
 use bytes::Bytes;
 use serde_json::Value;

@@ -42,8 +42,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The time within which Cassandra must answer one request.
 const REQUEST: Duration = Duration::from_secs(5);
 /// What to do about a certificate that is not accepted.
-const AUTHORITIES: &str =
-    "name the authorities that signed the nodes' certificates with ?ca=FILE";
+const AUTHORITIES: &str = "name the authorities that signed the nodes' certificates with ?ca=FILE";
 /// What to do about a node without TLS.
 const NO_TLS: &str = "the node does not use TLS at this port: set client_encryption_options in its \
     cassandra.yaml, or leave out ?ca";

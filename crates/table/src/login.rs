@@ -1,6 +1,6 @@
 //! The user and the password of a connection: where they come from, and their renewal while a store is open.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub(crate) fn complete(address: &Address) -> Result<Address, OpenError> {
         let user = read(&file).map_err(|what| OpenError::User { what })?;
         let is_user = !user.is_empty() && !user.chars().any(char::is_control);
         let what = || format!("{}: it has no name of a user", Path::new(&file).display());
-        address.user = Some(is_user.then_some(user).ok_or_else(|| OpenError::User { what: what() })?);
+        address.user =
+            Some(is_user.then_some(user).ok_or_else(|| OpenError::User { what: what() })?);
     }
     if let (Some(user), None) = (&address.user, &address.password) {
         address.password = Some(Password(password(user)?));
@@ -47,17 +48,17 @@ pub(crate) fn password(user: &str) -> Result<String, OpenError> {
 }
 
 /// Returns the content of a file without the end of its line.
-fn read(file: &OsString) -> Result<String, String> {
+fn read(file: &OsStr) -> Result<String, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("{}: {error}", Path::new(file).display()))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// Returns a digest of the user and the password.
-fn digest(address: &Address) -> Digest {
+pub(crate) fn digest(address: &Address) -> Digest {
     let user = address.user.as_deref().unwrap_or_default();
     let password = address.password.as_ref().map_or("", |password| &password.0);
-    Digest::of(&[&Digest::of(&[user.as_bytes()]).0, password.as_bytes()])
+    Digest::of(&[&Digest::of(&[user.as_bytes()]).0[..], password.as_bytes()])
 }
 
 /// Returns whether the user or the password of an address is in a file, and so may change.
@@ -69,15 +70,15 @@ pub(crate) fn may_change(address: &Address) -> bool {
 }
 
 /// Reads the files of an address again and again. If they have changed, connects with the new user or password,
-/// and lets `table` use this connection. While that fails, the connection of before stays. `current` is the address with
-/// the user and password of `table`.
+/// and lets `table` use this connection. While that fails, the connection of before stays. `used` is the [`digest`] of the
+/// user and password of `table`.
 pub(crate) async fn renew(
     address: Address,
-    current: Address,
+    mut used: Digest,
     access: Access,
     table: Arc<RwLock<Arc<Table>>>,
 ) {
-    let (mut used, mut failed) = (digest(&current), None);
+    let mut failed = None;
     loop {
         tokio::time::sleep(INTERVAL).await;
         // A file that is missing for a moment is being replaced.

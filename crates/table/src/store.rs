@@ -118,10 +118,10 @@ impl TableStore {
         let opening = wait(&runtime, async move {
             let complete = login::complete(&given)?;
             let table = Table::new(connect::open(&complete, access).await?, &complete);
-            Ok((table, complete))
+            Ok((table, login::digest(&complete)))
         });
         let opened = opening.unwrap_or_else(|| Err(failed("its thread ended".to_owned())));
-        let (table, complete) = match opened {
+        let (table, used) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 runtime.shutdown_background();
@@ -130,7 +130,7 @@ impl TableStore {
         };
         let table = Arc::new(RwLock::new(Arc::new(table)));
         if login::may_change(address) {
-            runtime.spawn(login::renew(address.clone(), complete, access, Arc::clone(&table)));
+            runtime.spawn(login::renew(address.clone(), used, access, Arc::clone(&table)));
         }
         let queue = Queue::new(options.queue_bytes);
         Ok(Self { table, queue, runtime: Some(runtime), options })

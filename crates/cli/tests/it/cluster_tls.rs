@@ -71,7 +71,8 @@ fn a_cloud_uses_engines_over_tls_and_refuses_other_authorities_and_servers_witho
     assert_eq!(got.out.lines().count(), 301, "{got:?}");
 
     // Each is refused at the start, with one line.
-    let plain_port: u16 = cassandra.address("k").hosts[0].rsplit(':').next().unwrap().parse().unwrap();
+    let plain_port: u16 =
+        cassandra.address("k").hosts[0].rsplit(':').next().unwrap().parse().unwrap();
     let none = scene.path("none.pem").display().to_string();
     for (store, code, name, word) in [
         (table(cassandra.tls_port(), Some(&other)), 2, "TableTls", "?ca=FILE"),

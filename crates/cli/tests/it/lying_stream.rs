@@ -133,7 +133,8 @@ impl Honest {
 
 /// A lie: its name, the errors of the dead letters, the error of the client, and what the worker receives. Without an
 /// error of the client, it gets all honest readings.
-type Lie = (&'static str, &'static [&'static str], Option<&'static str>, fn(&Honest) -> Vec<Message>);
+type Lie =
+    (&'static str, &'static [&'static str], Option<&'static str>, fn(&Honest) -> Vec<Message>);
 
 const LIES: &[Lie] = &[
     // The digest does not fit.
@@ -146,10 +147,15 @@ const LIES: &[Lie] = &[
         let payload = &honest.star(3).payload;
         honest.but([(3, honest.star(3).with(payload[..payload.len() - 4].to_vec()))])
     }),
-    ("the contents of two messages are exchanged", &["Altered", "Altered"], Some("Missing"), |honest| {
-        let (a, b) = (honest.star(2), honest.star(6));
-        honest.but([(2, a.with(b.payload.clone())), (6, b.with(a.payload.clone()))])
-    }),
+    (
+        "the contents of two messages are exchanged",
+        &["Altered", "Altered"],
+        Some("Missing"),
+        |honest| {
+            let (a, b) = (honest.star(2), honest.star(6));
+            honest.but([(2, a.with(b.payload.clone())), (6, b.with(a.payload.clone()))])
+        },
+    ),
     ("a message has no headers", &["NotAMessage"], Some("Missing"), |honest| {
         honest.but([(3, Message { headers: HeaderMap::new(), ..honest.star(3).clone() })])
     }),
@@ -192,14 +198,19 @@ const LIES: &[Lie] = &[
         });
         honest.but([(4, cut)])
     }),
-    ("two seals have the keys of each other", &["NotABatch", "NotABatch"], Some("Missing"), |honest| {
-        let (a, b) = (honest.star(2), honest.star(6));
-        let keyed = |message: &Message, from: &Message| {
-            let key = from.payload[from.parts().key].to_vec();
-            message.forged(|bytes, parts| bytes[parts.key.clone()].copy_from_slice(&key))
-        };
-        honest.but([(2, keyed(a, b)), (6, keyed(b, a))])
-    }),
+    (
+        "two seals have the keys of each other",
+        &["NotABatch", "NotABatch"],
+        Some("Missing"),
+        |honest| {
+            let (a, b) = (honest.star(2), honest.star(6));
+            let keyed = |message: &Message, from: &Message| {
+                let key = from.payload[from.parts().key].to_vec();
+                message.forged(|bytes, parts| bytes[parts.key.clone()].copy_from_slice(&key))
+            };
+            honest.but([(2, keyed(a, b)), (6, keyed(b, a))])
+        },
+    ),
     ("a seal is moved to the other device", &["NotABatch"], Some("Missing"), |honest| {
         let key = honest.tree(5).parts().key.start;
         let device = honest.tree(5).payload[key..key + 8].to_vec();
@@ -274,9 +285,7 @@ const LIES: &[Lie] = &[
     ("every message is delivered twice", &[], None, |honest| {
         honest.single.iter().flat_map(|message| [message.clone(), message.clone()]).collect()
     }),
-    ("the order is reversed", &[], None, |honest| {
-        honest.single.iter().rev().cloned().collect()
-    }),
+    ("the order is reversed", &[], None, |honest| honest.single.iter().rev().cloned().collect()),
     ("old messages are replayed after newer ones", &[], None, |honest| {
         [&honest.single[..], &honest.single[..SEALS / 2], &honest.long].concat()
     }),
@@ -336,7 +345,8 @@ impl Operator {
                 let mut headers = HeaderMap::new();
                 // Without the id, by which the server would ignore repetitions.
                 for (name, values) in message.headers.iter() {
-                    if name.to_string() != "Nats-Msg-Id" {
+                    let text: &str = name.as_ref();
+                    if text != "Nats-Msg-Id" {
                         headers.insert(name.clone(), values[0].clone());
                     }
                 }
@@ -394,7 +404,7 @@ fn every_lie_of_a_malicious_stream_is_named_and_nothing_false_is_served() {
     scene.run(&[&["stream", "init"][..], &limits, &nats.arguments()].concat()).done();
     let operator = Operator::new(&nats);
     let readings = u32::try_from(60 * SEALS).unwrap();
-    for (scene, devices) in [(&scene, &["dev1", "dev2"][..]), (&stranger, &["dev1"])] {
+    for (scene, devices) in [(&scene, &["dev1", "dev2"][..]), (&stranger, &["dev1"][..])] {
         scene.table("readings.csv", readings);
         for device in devices {
             let scheme = if *device == "dev2" { "tree" } else { "star" };
@@ -424,7 +434,7 @@ fn every_lie_of_a_malicious_stream_is_named_and_nothing_false_is_served() {
     let honest = Honest { single, long, forged };
 
     let mut number = 0;
-    // Lets a worker with a new store take messages, and a client read it. Returns the errors of the dead letters.
+    // Lets a worker with a new store take messages, and a client read it.
     let mut serve = |messages: Vec<Message>| {
         number += 1;
         operator.put(messages);
@@ -455,11 +465,13 @@ fn every_lie_of_a_malicious_stream_is_named_and_nothing_false_is_served() {
         let refused: Vec<&str> =
             runs.iter().filter(|run| run.code != 0).map(|run| run.failed(run.code)).collect();
         println!("{name}: {found:?} {refused:?}");
-        let is_named = |line: &&str| match expected {
-            Some(expected) => line.starts_with(&format!("moteseal: {expected}: ")),
-            None => false,
+        let is_named = |line: &&str| {
+            expected.is_some_and(|expected| line.starts_with(&format!("moteseal: {expected}: ")))
         };
-        if found != *errors || refused.is_empty() != expected.is_none() || !refused.iter().all(is_named) {
+        if found != *errors
+            || refused.is_empty() != expected.is_none()
+            || !refused.iter().all(is_named)
+        {
             accepted.push((name, found, refused.len()));
         }
         for (run, truth) in runs.iter().zip(&truth) {

@@ -70,7 +70,7 @@ fn every_wrong_turn_with_cassandra_is_one_line_at_the_start() {
 fn every_wrong_turn_with_jetstream_is_one_line_at_the_start() {
     let scene = Scene::new();
     let intake = |nats: &Server, more: &[&str]| {
-        start(&scene, &[&["--role", "intake"], &nats.arguments()[..], more].concat())
+        start(&scene, &[&["--role", "intake"][..], &nats.arguments(), more].concat())
     };
     let without = Server::with("disabled", "");
     refused(&intake(&without, &[]), 2, "NoJetStream", &["store_dir"]);

@@ -97,7 +97,8 @@ impl Site {
 fn a_cloud_on_three_nodes_goes_on_without_one_and_refuses_clearly_without_two() {
     let nodes = Cassandra::cluster(&HOSTS, SETTINGS, "cassandra");
     let superuser = nodes[0].address("three");
-    let hosts: Vec<String> = nodes.iter().map(|node| node.address("three").hosts[0].clone()).collect();
+    let hosts: Vec<String> =
+        nodes.iter().map(|node| node.address("three").hosts[0].clone()).collect();
     let url = format!("cassandra://{}/three", hosts.join(","));
     let mut site = Site { scene: Scene::new(), url, pushed: 0 };
     site.scene.table("readings.csv", 60 * HOURS);
@@ -111,7 +112,8 @@ fn a_cloud_on_three_nodes_goes_on_without_one_and_refuses_clearly_without_two() 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let replication: HashMap<String, String> = runtime.block_on(async {
         let session = nodes[0].session(&superuser).await;
-        let select = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = 'three'";
+        let select =
+            "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = 'three'";
         let result = session.query_unpaged(select, &[]).await.unwrap().into_rows_result().unwrap();
         result.single_row::<(HashMap<String, String>,)>().unwrap().0
     });
@@ -152,10 +154,11 @@ fn a_cloud_on_three_nodes_goes_on_without_one_and_refuses_clearly_without_two() 
     nodes[1].kill();
     println!("two nodes are lost");
     let bundle = site.bundle(site.pushed);
-    let (bundles, devices) = (format!("{}/v1/bundles", cloud.url), format!("{}/v1/devices", cloud.url));
+    let (bundles, devices) =
+        (format!("{}/v1/bundles", cloud.url), format!("{}/v1/devices", cloud.url));
     let patient = ["--max-time", "60"];
     for _ in 0..2 {
-        for request in [&["--upload-file", &bundle, &bundles][..], &[&devices]] {
+        for request in [&["--upload-file", &bundle, &bundles][..], &[devices.as_str()][..]] {
             let start = Instant::now();
             let (status, body) = curl(&site.scene, &[&patient[..], request].concat());
             println!("{status} {body} after {:.1} s", start.elapsed().as_secs_f32());

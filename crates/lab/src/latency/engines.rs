@@ -46,11 +46,8 @@ impl Nats {
         replicas: usize,
     ) -> Result<Self, Failed> {
         let ports = (0..replicas).map(|_| free_port()).collect::<Result<Vec<u16>, _>>()?;
-        let of_node = format!(
-            "cert_file: \"{}\", key_file: \"{}\"",
-            certificate.display(),
-            key.display()
-        );
+        let of_node =
+            format!("cert_file: \"{}\", key_file: \"{}\"", certificate.display(), key.display());
         let mut servers = Vec::with_capacity(replicas);
         for (number, route) in ports.iter().enumerate() {
             let name = if replicas == 1 { "nats".to_owned() } else { format!("nats-{number}") };

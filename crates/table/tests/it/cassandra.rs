@@ -124,14 +124,14 @@ impl Cassandra {
         let node = |host: &&'static str| Self::at(host, ports, settings, Some(user));
         let mut nodes: Vec<Self> = hosts.iter().map(node).collect();
         nodes[0].start(&[]);
-        let session = nodes[0].session(&nodes[0].address("ready"));
         runtime().block_on(async {
+            let session = nodes[0].session(&nodes[0].address("ready")).await;
             let alter = format!(
                 "ALTER KEYSPACE system_auth WITH replication = \
                  {{'class': 'NetworkTopologyStrategy', 'datacenter1': {}}}",
                 hosts.len()
             );
-            session.await.query_unpaged(alter, &[]).await.unwrap();
+            session.query_unpaged(alter, &[]).await.unwrap();
         });
         for node in &mut nodes {
             node.is_member = true;
@@ -148,8 +148,11 @@ impl Cassandra {
         settings: &[&str],
         user: Option<&'static str>,
     ) -> Self {
-        let mut all =
-            vec![format!("storage_port={internal}"), format!("listen_address={host}"), format!("rpc_address={host}")];
+        let mut all = vec![
+            format!("storage_port={internal}"),
+            format!("listen_address={host}"),
+            format!("rpc_address={host}"),
+        ];
         all.extend(settings.iter().map(|&setting| setting.to_owned()));
         Self {
             folder: tempfile::tempdir().unwrap(),

@@ -233,7 +233,7 @@ const LIES: &[Lie] = &[
     ("a batch is of an unknown version", &["NotABatch"], Some("Missing"), |honest| {
         honest.but([(4, honest.star(4).forged(|bytes, _| bytes[0] = 9))])
     }),
-    ("a stranger has sealed in the name of the device", &[], Some("NotAuthentic"), |honest| {
+    ("a stranger has sealed in the name of the device", &[], Some("UnknownRoster"), |honest| {
         [&honest.forged[..], &honest.single[SEALS..]].concat()
     }),
     // Messages do not arrive.

@@ -51,6 +51,22 @@ const WINDOW_MS: f64 = 5.0;
 
 /// Connects without a keyspace.
 pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
+    let unreachable = match connect_to(address).await {
+        Err(error @ OpenError::Unreachable { .. }) if address.hosts.len() > 1 => error,
+        result => return result,
+    };
+    // The driver reports only the last node that it has tried. Another one may run and state a cause.
+    for host in &address.hosts {
+        let one = Address { hosts: vec![host.clone()], ..address.clone() };
+        match connect_to(&one).await {
+            Err(OpenError::Unreachable { .. }) => {}
+            result => return result,
+        }
+    }
+    Err(unreachable)
+}
+
+async fn connect_to(address: &Address) -> Result<Session, OpenError> {
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .request_timeout(Some(REQUEST))

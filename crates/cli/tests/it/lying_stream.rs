@@ -236,6 +236,9 @@ const LIES: &[Lie] = &[
     ("a stranger has sealed in the name of the device", &[], Some("UnknownRoster"), |honest| {
         [&honest.forged[..], &honest.single[SEALS..]].concat()
     }),
+    ("a stranger's seals are next to those of the device", &[], Some("Equivocation"), |honest| {
+        [&honest.forged[..], &honest.single[..]].concat()
+    }),
     // Messages do not arrive.
     ("a message is dropped", &[], Some("Missing"), |honest| honest.without(5..6)),
     ("the first message is dropped", &[], Some("Missing"), |honest| honest.without(0..1)),

@@ -9,8 +9,9 @@
 //! device is a stratum with its own rate. The mean of each stratum is weighted by the stratum's
 //! event count, and the degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
 //!
-//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because with
-//! any other selection the cloud could choose the result.
+//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because whoever
+//! determines another selection chooses the result. Readings that a query names, and readings that a
+//! redactor left in a proof, are refused (`NotUniform`).
 //!
 //! A reading whose value is null is a reading without a value. Means, quantiles and the bins of a
 //! histogram are those of the readings that have a value; a sum adds them up. The number of readings
@@ -72,6 +73,13 @@ impl Field {
     /// Calls `take` with the value of the field in every row, which is `None` for null.
     fn each(&self, rows: &Rows<'_>, mut take: impl FnMut(Option<f64>)) -> Result<(), OutputError> {
         let device = rows.name();
+        if rows.uniform().is_none() {
+            return Err(OutputError::not_uniform(format_args!(
+                "the readings of {device} in the epoch from {} are not a uniform sample: a query named \
+                 them, or a redactor left them in the proof; estimate from a query to a cloud",
+                rows.start_text()
+            )));
+        }
         let columns: Vec<Column<'_>> = rows.columns().collect();
         let column =
             columns.iter().find(|column| column.field().name == self.0).ok_or_else(|| {
@@ -113,9 +121,11 @@ impl Field {
 /// Returns the stratum of a part: the device and its epoch, or `None` if rows are selected by a
 /// rate.
 const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
-    match rows.choice() {
-        Choice::Rate(_) | Choice::Readings(_) => None,
-        Choice::AtMost(_) | Choice::Sample { .. } => Some((rows.device(), rows.statement().epoch)),
+    match rows.uniform() {
+        Some((_, Choice::AtMost(_) | Choice::Sample { .. })) => {
+            Some((rows.device(), rows.statement().epoch))
+        }
+        _ => None,
     }
 }
 

@@ -243,7 +243,7 @@ impl<'a> Get<'a> {
         if let Some(pinned) = &mut pinned {
             pinned.pin_roster(client.roster)?;
         }
-        let proof = proof.map(|path| ProofWriter::create(&path, &query, client.roster));
+        let proof = proof.map(|path| ProofWriter::of_answer(&path, &query, client.roster));
         let mut verified =
             Verified { query, report: Report::default(), proof: proof.transpose()?, pinned };
         verified.fetch(client, keys, sink).await?;

@@ -4,14 +4,32 @@ use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, Level, Sequence};
 use moteseal_lanes::Recall;
-use moteseal_seal::Statement;
-use moteseal_seal::sample::{Choice, UniformSample};
+use moteseal_seal::sample::{Choice, Sample, UniformSample};
+use moteseal_seal::{Authentic, Statement};
 use moteseal_verify::SchemaEntry;
 
 use crate::decrypt::{Column, PartColumns, columns_of};
 use crate::error::OutputError;
 
-/// The requested events of one part: authentic, and not chosen by the store.
+/// What determined the events of a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Determined<'a> {
+    /// A query, for a uniform sample.
+    Uniform(&'a UniformSample<'a>, Choice),
+    /// A person: a query named the events, or a redactor left them in a proof.
+    Chosen(&'a Sample<'a, Authentic>),
+}
+
+impl<'a> Determined<'a> {
+    pub(crate) const fn sample(self) -> &'a Sample<'a, Authentic> {
+        match self {
+            Self::Uniform(uniform, _) => uniform.sample(),
+            Self::Chosen(sample) => sample,
+        }
+    }
+}
+
+/// The verified events of one part: authentic, and not chosen by the store.
 ///
 /// In the records, encrypted columns are plaintext if the reader has their keys, and ciphertext
 /// otherwise. [`columns`](Self::columns) reads only plaintext.
@@ -20,10 +38,9 @@ pub struct Rows<'a> {
     pub(crate) name: &'a str,
     pub(crate) statement: &'a Statement,
     pub(crate) start_ms: Option<u64>,
-    pub(crate) sample: &'a UniformSample<'a>,
+    pub(crate) events: Determined<'a>,
     pub(crate) schema: &'a Arc<SchemaEntry>,
     pub(crate) engine: &'a Recall,
-    pub(crate) choice: Choice,
     pub(crate) access: &'a PartColumns,
     /// The decrypted records, one after the other; `None` if no column was decrypted.
     pub(crate) decrypted: Option<&'a [u8]>,
@@ -82,22 +99,26 @@ impl<'a> Rows<'a> {
         columns_of(self.schema, self.access)
     }
 
-    /// Returns the sample of the sealed records. Their encrypted columns are ciphertext.
+    /// Returns the sealed records. Their encrypted columns are ciphertext.
     #[must_use]
-    pub const fn sample(&self) -> &'a UniformSample<'a> {
-        self.sample
+    pub const fn sample(&self) -> &'a Sample<'a, Authentic> {
+        self.events.sample()
     }
 
-    /// Returns the choice of the query.
+    /// Returns the records as a uniform sample, with the choice that determined it. Returns `None` if a
+    /// query named the readings or a redactor left them in a proof: nothing may be estimated from them.
     #[must_use]
-    pub const fn choice(&self) -> Choice {
-        self.choice
+    pub const fn uniform(&self) -> Option<(&'a UniformSample<'a>, Choice)> {
+        match self.events {
+            Determined::Uniform(sample, choice) => Some((sample, choice)),
+            Determined::Chosen(_) => None,
+        }
     }
 
     /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> u32 {
-        self.sample.sample().len()
+        self.sample().len()
     }
 
     /// Returns whether there are no rows.
@@ -110,7 +131,7 @@ impl<'a> Rows<'a> {
     /// the sequence numbers.
     pub fn for_each(&self, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
         let mut decrypted = self.decrypted;
-        self.sample.sample().for_each(self.engine, |seq, level, sealed| {
+        self.sample().for_each(self.engine, |seq, level, sealed| {
             each(seq, level, readable(&mut decrypted, sealed));
         });
     }
@@ -119,7 +140,7 @@ impl<'a> Rows<'a> {
     /// order of the sequence numbers. This is efficient for columns.
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[Sequence], &[&'a [u8]])) {
         let (mut decrypted, mut records) = (self.decrypted, Vec::new());
-        self.sample.sample().for_each_chunk(self.engine, |chunk| {
+        self.sample().for_each_chunk(self.engine, |chunk| {
             if decrypted.is_none() {
                 return each(chunk.seqs, chunk.records);
             }
@@ -142,5 +163,15 @@ pub trait Sink {
 impl<F: FnMut(&Rows<'_>) -> Result<(), OutputError>> Sink for F {
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         self(rows)
+    }
+}
+
+/// Discards the rows, for a caller that only verifies.
+#[derive(Clone, Copy, Debug)]
+pub struct NoRows;
+
+impl Sink for NoRows {
+    fn rows(&mut self, _: &Rows<'_>) -> Result<(), OutputError> {
+        Ok(())
     }
 }

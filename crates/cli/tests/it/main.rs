@@ -84,6 +84,7 @@ mod program_output;
 mod push_and_replay;
 mod reading_commands;
 mod readme;
+mod redaction;
 mod refused_seals;
 mod rollback;
 mod roster_versions;

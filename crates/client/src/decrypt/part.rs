@@ -9,7 +9,7 @@ use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::schema::{Field, FieldType, RecordError, Schema, Value, ValueError};
 use moteseal_lanes::Recall;
-use moteseal_seal::sample::UniformSample;
+use moteseal_seal::sample::Sample;
 use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{SchemaEntry, Urgent};
 
@@ -195,12 +195,12 @@ impl PartColumns {
     pub(crate) fn decrypt(
         &self,
         entry: &SchemaEntry,
-        sample: &UniformSample<'_>,
+        sample: &Sample<'_, Authentic>,
         engine: &Recall,
     ) -> Result<Option<Vec<u8>>, (Sequence, PlaintextError)> {
         let Some(mut decryption) = self.decryption(entry) else { return Ok(None) };
         let (mut bytes, mut result) = (Vec::new(), Ok(()));
-        sample.sample().for_each(engine, |seq, _, record| {
+        sample.for_each(engine, |seq, _, record| {
             if result.is_ok() {
                 let start = bytes.len();
                 bytes.extend_from_slice(record);

@@ -337,20 +337,13 @@ impl Bundle {
     #[cfg(feature = "conformance")]
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
-        let schema = SchemaEntry {
-            bytes: Vec::new(),
-            digest: Digest::NULL,
-            framing: Framing::Prefixed,
-            check: None,
-            encrypted: 0,
-        };
         Self {
             key,
             epoch: EpochNumber(0),
             kept: 0,
             from: Round(0),
             tree_from: None,
-            schema: Arc::new(schema),
+            schema: Arc::new(SchemaEntry::opaque()),
             head: Vec::new(),
             body: Vec::new(),
         }

@@ -1,0 +1,201 @@
+//! The star of a schema with column groups (spec/groups.md, section 3). The digest of a level is a
+//! hash over one digest for each group, so that a part can leave out the cells of a group.
+
+use core::fmt;
+
+use super::{LevelDigest, PushError, Served, StarState};
+use crate::level::{Counters, Salt};
+use moteseal_core::digest::{Digest, compress256, tag};
+use moteseal_core::record::{DeviceId, Framing, Level, SealIndex};
+use moteseal_core::schema::{GroupLayout, Groups, MAX_GROUPS};
+
+const GROUP_TAG: [u8; 32] = tag(b"moteseal/2/star/group");
+const LEVEL_TAG: [u8; 32] = tag(b"moteseal/2/star/level");
+
+/// Returns the header of a group's cells in a block: the first 128 bytes that their digest covers,
+/// which are two whole compressions. The last 64 bytes blind the digest. They are zero, because
+/// ciphertext needs no blinding.
+#[must_use]
+pub fn group_header(device: DeviceId, index: SealIndex, level: Level, group: u8) -> [[u8; 64]; 2] {
+    let mut header = [[0; 64]; 2];
+    header[0][..32].copy_from_slice(&GROUP_TAG);
+    header[0][32..40].copy_from_slice(&device.0);
+    header[0][40..44].copy_from_slice(&index.0.to_be_bytes());
+    header[0][44..48].copy_from_slice(&u32::from(level.0).to_be_bytes());
+    header[0][48..52].copy_from_slice(&u32::from(group).to_be_bytes());
+    header
+}
+
+impl LevelDigest {
+    /// Returns the digest of a group without cells, after its header.
+    fn of_group(device: DeviceId, index: SealIndex, level: Level, group: u8) -> Self {
+        let mut digest = Self::EMPTY;
+        compress256(&mut digest.state, &group_header(device, index, level, group));
+        // The length does not count the first 64 bytes of a header.
+        digest.length = 64;
+        digest
+    }
+}
+
+/// Returns the digest `D_ig` of a group's cells in a block. `cells` are the records with only these
+/// cells, as they are encoded in a block.
+#[must_use]
+pub fn grouped_digest(
+    device: DeviceId,
+    index: SealIndex,
+    level: Level,
+    group: u8,
+    cells: &[u8],
+) -> Digest {
+    let [first, second] = group_header(device, index, level, group);
+    Digest::of(&[&first, &second, cells])
+}
+
+/// Returns the digest `D_i` of a level that is not null, given the digests `D_ig` of all groups,
+/// ascending by group.
+#[must_use]
+pub fn level_digest(groups: &[Digest]) -> Digest {
+    let mut parts: [&[u8]; 1 + MAX_GROUPS] = [&[]; 1 + MAX_GROUPS];
+    parts[0] = &LEVEL_TAG;
+    for (part, digest) in parts[1..].iter_mut().zip(groups) {
+        *part = &digest.0;
+    }
+    Digest::of(&parts)
+}
+
+/// Writes the digest `D_ig` of each group in `wanted`, which the layout must show, to `out`,
+/// ascending. `block` has the records of the layout, as encoded in a part.
+pub fn group_digests(
+    (device, index, level): (DeviceId, SealIndex, Level),
+    (layout, framing): (&GroupLayout, Framing),
+    wanted: Groups,
+    block: &[u8],
+    out: &mut [Digest],
+) {
+    for (group, digest) in wanted.iter().zip(out) {
+        let mut running = LevelDigest::of_group(device, index, level, group);
+        layout.cells(group).frame_all(framing, block, |bytes| running.update(bytes));
+        *digest = running.finish();
+    }
+}
+
+/// Computes the digests `D_i` of the blocks in the part of a star. See
+/// [`Engine::grouped_digests`](crate::engine::Engine::grouped_digests).
+pub(crate) fn hash_groups(
+    layout: &GroupLayout,
+    framing: Framing,
+    hidden: &[u8],
+    star: &mut Served<'_>,
+) {
+    let mut given = hidden.as_chunks::<32>().0.iter();
+    for level in (0..star.counters.levels()).filter(|level| star.mask >> level & 1 == 1) {
+        let block = star.blocks[usize::from(level)];
+        let mut shown = [Digest::NULL; MAX_GROUPS];
+        let place = (star.device, star.index, Level(level));
+        group_digests(place, (layout, framing), layout.shown(), block, &mut shown);
+        let all = join(layout, &shown, || given.next().map_or(Digest::NULL, |given| Digest(*given)));
+        star.digests[usize::from(level)] = level_digest(&all[..layout.all().len()]);
+    }
+}
+
+/// Returns the digests of all groups, ascending: those of the shown groups from `shown`, and those of
+/// the hidden groups from `hidden`.
+pub(crate) fn join(
+    layout: &GroupLayout,
+    shown: &[Digest],
+    mut hidden: impl FnMut() -> Digest,
+) -> [Digest; MAX_GROUPS] {
+    let (mut out, mut shown) = ([Digest::NULL; MAX_GROUPS], shown.iter());
+    for (group, digest) in layout.all().iter().zip(&mut out) {
+        *digest = if layout.shown().contains(group) {
+            shown.next().copied().unwrap_or(Digest::NULL)
+        } else {
+            hidden()
+        };
+    }
+    out
+}
+
+/// The running star of one seal of a schema with column groups. It has `L` levels of at most `G`
+/// groups each, which take 112 bytes each.
+#[derive(Clone)]
+pub struct GroupedStar<const L: usize, const G: usize> {
+    state: StarState,
+    layout: GroupLayout,
+    levels: [[LevelDigest; G]; L],
+}
+
+impl<const L: usize, const G: usize> fmt::Debug for GroupedStar<L, G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupedStar")
+            .field("groups", &self.layout.all())
+            .field("events", &self.state.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<const L: usize, const G: usize> GroupedStar<L, G> {
+    /// Creates an empty star for the seal `index` of `device`, in a group of devices with `levels`
+    /// levels. Returns `None` if `levels` is not 1 to `L`, if the layout hides a group, or if the
+    /// schema has more than `G` groups.
+    #[must_use]
+    pub fn new(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        (layout, framing): (GroupLayout, Framing),
+        levels: u8,
+    ) -> Option<Self> {
+        if usize::from(levels) > L || layout.all().len() > G || !layout.hidden().is_empty() {
+            return None;
+        }
+        let state = StarState::new(device, index, salt, framing, levels)?;
+        Some(Self { state, layout, levels: [[LevelDigest::EMPTY; G]; L] })
+    }
+
+    /// Returns the number of events so far.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u32 {
+        self.state.len()
+    }
+
+    /// Adds the next event and returns its level.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    pub fn push(&mut self, event: &[u8]) -> Result<Level, PushError> {
+        let (level, _) = self.state.advance(event)?;
+        let (device, index) = (self.state.device, self.state.index);
+        let groups = self.layout.all().iter();
+        for (group, running) in groups.zip(&mut self.levels[usize::from(level.0)]) {
+            if running.count == 0 {
+                *running = LevelDigest::of_group(device, index, level, group);
+            }
+            running.count += 1;
+            self.layout.cells(group).frame(event, |bytes| running.update(bytes));
+        }
+        Ok(level)
+    }
+
+    /// Ends the epoch. Returns the number of events and the digest of each level, as
+    /// [`Star::close`](super::Star::close). Afterwards the star accepts no more events.
+    #[must_use]
+    pub fn close(mut self) -> (Counters, [Digest; L]) {
+        let mut counters = Counters::new(self.state.used);
+        let (mut out, count) = ([Digest::NULL; L], self.layout.all().len());
+        for ((groups, total), digest) in
+            self.levels.iter_mut().zip(counters.as_mut_slice()).zip(&mut out)
+        {
+            *total = groups.first().map_or(0, |first| first.count);
+            if *total > 0 {
+                let mut digests = [Digest::NULL; MAX_GROUPS];
+                for (running, digest) in groups.iter_mut().zip(&mut digests) {
+                    *digest = running.finish();
+                }
+                *digest = level_digest(&digests[..count]);
+            }
+        }
+        (counters, out)
+    }
+}

@@ -33,13 +33,14 @@ use moteseal_core::digest::Digest;
 use moteseal_core::health::Health;
 use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::signature::Signer;
 use moteseal_seal::device_session::{Closing, DeviceSession, Outstanding, link_statement};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Announcement, Forwarder, Noted};
+use moteseal_seal::star::RunningBlock;
 use moteseal_seal::stream::{Open as OpenItem, Selection};
 use moteseal_seal::tree::Tree;
 use moteseal_seal::wire::{HealthSession, MAX_EVENTS, MAX_HEALTH_FRAME, MAX_RECORD};
@@ -115,6 +116,8 @@ struct Open<const N: usize> {
 enum Folded {
     /// The running digests of a star's levels, from the device's own round upwards.
     Star(BTreeMap<u8, sha2::Sha256>),
+    /// The same for a star with column groups.
+    Groups(BTreeMap<u8, RunningBlock>),
     /// The frontier of a tree over all events.
     Tree(Box<Tree<32>>),
 }
@@ -135,7 +138,7 @@ impl Folded {
     /// Returns the scheme of the seal.
     const fn scheme(&self) -> Scheme {
         match self {
-            Self::Star(_) => Scheme::Star,
+            Self::Star(_) | Self::Groups(_) => Scheme::Star,
             Self::Tree(_) => Scheme::Tree,
         }
     }
@@ -150,7 +153,7 @@ impl<const N: usize> Open<N> {
     }
 
     /// Adds an event, and returns its level. The caller has checked that there is room.
-    fn take(&mut self, device: DeviceId, framing: Framing, record: &[u8]) -> Level {
+    fn take(&mut self, profile: &Profile, record: &[u8]) -> Level {
         let level = self.key.level(self.counters.total(), self.counters.levels());
         if let Some(count) = self.counters.as_mut_slice().get_mut(usize::from(level.0)) {
             *count += 1;
@@ -158,15 +161,25 @@ impl<const N: usize> Open<N> {
         let noted = self.forwarder.note(level, record);
         debug_assert_ne!(noted, Noted::Full, "a full seal was closed before this event");
         let own_round = self.forwarder.rounds().1;
+        let own_level = Level(own_round.0);
         match &mut self.folded {
             Folded::Star(running) => {
                 running.retain(|level, _| *level >= own_round.0);
                 if level.0 >= own_round.0 {
+                    let (device, framing) = (profile.device, profile.framing);
                     let running = running.entry(level.0);
                     let start =
                         || sha2::Digest::new_with_prefix(star::header(device, self.index, level));
                     let digest: &mut sha2::Sha256 = running.or_insert_with(start);
                     framing.frame(record, |bytes| sha2::Digest::update(digest, bytes));
+                }
+            }
+            Folded::Groups(running) => {
+                running.retain(|level, _| *level >= own_round.0);
+                if let Some(layout) = profile.groups.as_deref().filter(|_| level >= own_level) {
+                    let place = (profile.device, self.index, level);
+                    let start = || RunningBlock::new(place, layout);
+                    running.entry(level.0).or_insert_with(start).push(record);
                 }
             }
             Folded::Tree(tree) => {
@@ -395,7 +408,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         self.go_to(epoch, keys)?;
         if let Some(open) = &mut self.open {
             let framing = self.profile.framing;
-            let level = open.take(self.profile.device, framing, record);
+            let level = open.take(&self.profile, record);
             if let Some(epochs) = &mut self.epochs {
                 let place = (open.index, open.folded.scheme(), framing);
                 epochs.note(place, (level, open.forwarder.rounds().1), record);
@@ -496,6 +509,9 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         if index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
         }
+        if self.profile.groups.is_some() && self.profile.scheme == Scheme::Tree {
+            return Err(SealRefused::GroupedTree);
+        }
         if keys.is_some() != self.profile.columns.is_some() {
             return Err(SealRefused::NoStreamSecret);
         }
@@ -507,6 +523,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
             epoch,
             key: LevelKey::new(&salt),
             folded: match self.profile.scheme {
+                Scheme::Star if self.profile.groups.is_some() => Folded::Groups(BTreeMap::new()),
                 Scheme::Star => Folded::Star(BTreeMap::new()),
                 Scheme::Tree => Folded::Tree(Box::default()),
             },
@@ -542,6 +559,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         statement.counters = open.counters;
         statement.answered = open.answers;
         statement.keys = open.keys.as_ref().map(SealKeys::commitments);
+        statement.groups = self.profile.column_groups();
         let root = match &open.folded {
             Folded::Star(running) => {
                 let mut digests = [Digest::NULL; MAX_LEVELS];
@@ -550,6 +568,14 @@ impl<K: Signer, const N: usize> Mote<K, N> {
                     digests[usize::from(level.0)] = running.map_or(Digest::NULL, |digest| {
                         Digest(sha2::Digest::finalize(digest.clone()).into())
                     });
+                }
+                star::root(&statement.counters, &digests[..usize::from(levels)])
+            }
+            Folded::Groups(running) => {
+                let mut digests = [Digest::NULL; MAX_LEVELS];
+                for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
+                    digests[usize::from(level.0)] =
+                        running.get(&level.0).map_or(Digest::NULL, RunningBlock::digest);
                 }
                 star::root(&statement.counters, &digests[..usize::from(levels)])
             }

@@ -9,7 +9,9 @@
 mod groups;
 mod replacing_digests;
 
-pub use groups::{GroupedStar, group_digests, group_header, grouped_digest, level_digest};
+pub use groups::{
+    GroupedStar, RunningBlock, group_digests, group_header, level_digest, whole_block_digest,
+};
 pub(crate) use groups::hash_groups;
 pub use replacing_digests::{Served, pruned_evidence, star_digests, star_evidence};
 

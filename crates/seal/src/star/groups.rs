@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use super::{LevelDigest, PushError, Served, StarState};
+use super::{LevelDigest, PushError, Served, StarState, block_digest};
 use crate::level::{Counters, Salt};
 use moteseal_core::digest::{Digest, compress256, tag};
 use moteseal_core::record::{DeviceId, Framing, Level, SealIndex};
@@ -35,20 +35,6 @@ impl LevelDigest {
         digest.length = 64;
         digest
     }
-}
-
-/// Returns the digest `D_ig` of a group's cells in a block. `cells` are the records with only these
-/// cells, as they are encoded in a block.
-#[must_use]
-pub fn grouped_digest(
-    device: DeviceId,
-    index: SealIndex,
-    level: Level,
-    group: u8,
-    cells: &[u8],
-) -> Digest {
-    let [first, second] = group_header(device, index, level, group);
-    Digest::of(&[&first, &second, cells])
 }
 
 /// Returns the digest `D_i` of a level that is not null, given the digests `D_ig` of all groups,
@@ -114,6 +100,69 @@ pub(crate) fn join(
         };
     }
     out
+}
+
+/// The running digest of one block of a star with column groups. Programs that do not keep all events
+/// of a seal use it.
+#[derive(Clone)]
+pub struct RunningBlock {
+    layout: GroupLayout,
+    /// The digest of each group, ascending.
+    digests: [LevelDigest; MAX_GROUPS],
+}
+
+impl fmt::Debug for RunningBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningBlock").field("digest", &self.digest()).finish_non_exhaustive()
+    }
+}
+
+impl RunningBlock {
+    /// Creates the digest of a block without events. `layout` must show all groups.
+    #[must_use]
+    pub fn new(
+        (device, index, level): (DeviceId, SealIndex, Level),
+        layout: &GroupLayout,
+    ) -> Self {
+        let mut digests = [LevelDigest::EMPTY; MAX_GROUPS];
+        for (group, digest) in layout.all().iter().zip(&mut digests) {
+            *digest = LevelDigest::of_group(device, index, level, group);
+        }
+        Self { layout: *layout, digests }
+    }
+
+    /// Adds the next event of the block.
+    pub fn push(&mut self, event: &[u8]) {
+        for (group, digest) in self.layout.all().iter().zip(&mut self.digests) {
+            self.layout.cells(group).frame(event, |bytes| digest.update(bytes));
+        }
+    }
+
+    /// Returns the digest `D_i` of the events so far.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let (mut digests, mut running) = ([Digest::NULL; MAX_GROUPS], self.digests);
+        for (running, digest) in running.iter_mut().zip(&mut digests) {
+            *digest = running.finish();
+        }
+        level_digest(&digests[..self.layout.all().len()])
+    }
+}
+
+/// Returns the digest `D_i` of a whole block. `layout` must show all groups; it is `None` for a schema
+/// without groups.
+#[must_use]
+pub fn whole_block_digest(
+    place: (DeviceId, SealIndex, Level),
+    (layout, framing): (Option<&GroupLayout>, Framing),
+    block: &[u8],
+) -> Digest {
+    let Some(layout) = layout else {
+        return block_digest(place.0, place.1, place.2, block);
+    };
+    let mut digests = [Digest::NULL; MAX_GROUPS];
+    group_digests(place, (layout, framing), layout.all(), block, &mut digests);
+    level_digest(&digests[..layout.all().len()])
 }
 
 /// The running star of one seal of a schema with column groups. It has `L` levels of at most `G`

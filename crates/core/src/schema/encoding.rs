@@ -148,7 +148,7 @@ impl<'a> Shape<'a> {
                     shape.suite = reader.u64()?;
                     shape.suite == 0
                 }
-                14 => {
+                16 => {
                     shape.group = reader.u64()?;
                     shape.group == 0
                 }
@@ -274,7 +274,7 @@ fn write_map(
         out.uint(12u8)?.uint(suite.number())?;
     }
     if group {
-        out.uint(14u8)?.uint(field.group)?;
+        out.uint(16u8)?.uint(field.group)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, MAX_PAYLOAD, SealIndex, Sequence,
 };
 use moteseal_core::signature::{SignError, Signer};
-use moteseal_lanes::Host;
+use moteseal_lanes::{Host, copy_cells};
 use moteseal_seal::encryption::EncryptError;
 use moteseal_seal::engine::Engine;
 use moteseal_seal::level::{Counters, SaltKey};
@@ -647,7 +647,7 @@ fn root_of_tree(engine: &Host, profile: &Profile, records: &[u8]) -> Digest {
     };
     let of_group = |group| {
         let (cells, mut of_group) = (layout.cells(group), Vec::new());
-        cells.frame_all(profile.framing, records, |bytes| of_group.extend_from_slice(bytes));
+        copy_cells(&mut of_group, cells, profile.framing, records);
         tree_root(engine, cells.framing(), &of_group)
     };
     tree::join_roots(&layout.all().iter().map(of_group).collect::<Vec<_>>())

@@ -10,7 +10,8 @@ mod groups;
 mod replacing_digests;
 
 pub use groups::{
-    GroupedStar, RunningBlock, group_digests, group_header, level_digest, whole_block_digest,
+    GroupedStar, RunningBlock, group_digests, group_header, join_groups, level_digest,
+    whole_block_digest,
 };
 pub(crate) use groups::hash_groups;
 pub use replacing_digests::{Served, pruned_evidence, star_digests, star_evidence};

@@ -14,9 +14,9 @@ use moteseal_core::named_errors;
 use moteseal_core::record::{Framing, Level, MAX_LEVELS, Scheme, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::{
-    Cells, Column, Field, FieldType, GroupLayout, Groups, MAX_GROUPS, Projection, Schema,
+    Column, Field, FieldType, GroupLayout, Groups, MAX_GROUPS, Projection, Schema,
 };
-use moteseal_lanes::Host;
+use moteseal_lanes::{Host, copy_cells};
 use moteseal_seal::follow::{Limits, PartError};
 use moteseal_seal::stream::{Item, Part, Select, Selection};
 use moteseal_seal::{Authentic, Seal, Statement, star, tree};
@@ -310,40 +310,6 @@ fn hide_in_tree(
         }
     }
     Ok(out)
-}
-
-/// Appends the records with only these cells.
-fn copy_cells(out: &mut Vec<u8>, cells: Cells<'_>, framing: Framing, records: &[u8]) {
-    if let (Framing::Fixed(size), Some((start, width))) = (framing, cells.stride()) {
-        let size = usize::from(size.get());
-        let records = records.chunks_exact(size);
-        match width {
-            1 => copy_width::<1>(out, records, start),
-            2 => copy_width::<2>(out, records, start),
-            4 => copy_width::<4>(out, records, start),
-            8 => copy_width::<8>(out, records, start),
-            _ => {
-                out.reserve(records.len() * width);
-                records.for_each(|record| out.extend_from_slice(&record[start..start + width]));
-            }
-        }
-        return;
-    }
-    cells.frame_all(framing, records, |bytes| out.extend_from_slice(bytes));
-}
-
-/// Appends `W` bytes of each record.
-fn copy_width<const W: usize>(
-    out: &mut Vec<u8>,
-    records: std::slice::ChunksExact<'_, u8>,
-    start: usize,
-) {
-    let first = out.len();
-    out.resize(first + records.len() * W, 0);
-    let (places, _) = out[first..].as_chunks_mut::<W>();
-    for (place, record) in places.iter_mut().zip(records) {
-        place.copy_from_slice(&record[start..start + W]);
-    }
 }
 
 /// Appends the part that shows the groups of both parts. The parts must be proven, and of one seal.

@@ -73,33 +73,37 @@ pub(crate) fn hash_groups(
     hidden: &[u8],
     star: &mut Served<'_>,
 ) {
-    let mut given = hidden.as_chunks::<32>().0.iter();
-    for level in (0..star.counters.levels()).filter(|level| star.mask >> level & 1 == 1) {
-        let block = star.blocks[usize::from(level)];
-        let mut shown = [Digest::NULL; MAX_GROUPS];
-        let place = (star.device, star.index, Level(level));
-        group_digests(place, (layout, framing), layout.shown(), block, &mut shown);
-        let all = join(layout, &shown, || given.next().map_or(Digest::NULL, |given| Digest(*given)));
-        star.digests[usize::from(level)] = level_digest(&all[..layout.all().len()]);
-    }
+    let (device, index) = (star.device, star.index);
+    join_groups(layout, hidden, star, |level, block, shown| {
+        let place = (device, index, level);
+        group_digests(place, (layout, framing), layout.shown(), block, shown);
+    });
 }
 
-/// Returns the digests of all groups, ascending: those of the shown groups from `shown`, and those of
-/// the hidden groups from `hidden`.
-pub(crate) fn join(
+/// Writes the digests `D_i` of the blocks in the part of a star to the part. `shown` must write the
+/// digests `D_ig` of the shown groups of a block, ascending; it is called for each selected level,
+/// ascending. `hidden` has the digests of the hidden groups, as in the part.
+pub fn join_groups(
     layout: &GroupLayout,
-    shown: &[Digest],
-    mut hidden: impl FnMut() -> Digest,
-) -> [Digest; MAX_GROUPS] {
-    let (mut out, mut shown) = ([Digest::NULL; MAX_GROUPS], shown.iter());
-    for (group, digest) in layout.all().iter().zip(&mut out) {
-        *digest = if layout.shown().contains(group) {
-            shown.next().copied().unwrap_or(Digest::NULL)
-        } else {
-            hidden()
-        };
+    hidden: &[u8],
+    star: &mut Served<'_>,
+    mut shown: impl FnMut(Level, &[u8], &mut [Digest; MAX_GROUPS]),
+) {
+    let mut given = hidden.as_chunks::<32>().0.iter();
+    for level in (0..star.counters.levels()).filter(|level| star.mask >> level & 1 == 1) {
+        let (mut of_shown, mut all) = ([Digest::NULL; MAX_GROUPS], [Digest::NULL; MAX_GROUPS]);
+        shown(Level(level), star.blocks[usize::from(level)], &mut of_shown);
+        let mut of_shown = of_shown.iter();
+        for (group, digest) in layout.all().iter().zip(&mut all) {
+            let next = if layout.shown().contains(group) {
+                of_shown.next().copied()
+            } else {
+                given.next().map(|given| Digest(*given))
+            };
+            *digest = next.unwrap_or(Digest::NULL);
+        }
+        star.digests[usize::from(level)] = level_digest(&all[..layout.all().len()]);
     }
-    out
 }
 
 /// The running digest of one block of a star with column groups. Programs that do not keep all events

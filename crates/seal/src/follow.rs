@@ -549,13 +549,11 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         };
         let expected = match (&part.select, statement.scheme) {
             (Select::Levels(mask), Scheme::Star) => {
-                u64::from(star_digests(surviving, *mask))
-                    + u64::from(mask.count_ones()) * hidden
+                u64::from(star_digests(surviving, *mask)) + u64::from(mask.count_ones()) * hidden
             }
-            (Select::Levels(mask), Scheme::Tree) => of_tree(tree::sibling_count(
-                u64::from(part.n),
-                self.members(statement, *mask),
-            )),
+            (Select::Levels(mask), Scheme::Tree) => {
+                of_tree(tree::sibling_count(u64::from(part.n), self.members(statement, *mask)))
+            }
             (Select::Events(gaps), _) => {
                 of_tree(tree::sibling_count(u64::from(part.n), gaps.iter()))
             }

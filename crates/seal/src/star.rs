@@ -9,11 +9,11 @@
 mod groups;
 mod replacing_digests;
 
+pub(crate) use groups::hash_groups;
 pub use groups::{
     GroupedStar, RunningBlock, group_digests, group_header, join_groups, level_digest,
     whole_block_digest,
 };
-pub(crate) use groups::hash_groups;
 pub use replacing_digests::{Served, pruned_evidence, star_digests, star_evidence};
 
 use core::fmt;

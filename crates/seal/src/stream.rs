@@ -502,8 +502,7 @@ impl Fields<'_> {
         digests: &[u8],
         events_length: usize,
     ) -> Result<(), BufferTooSmall> {
-        let more_fields =
-            if self.groups.is_empty() { u64::from(self.keys.is_some()) } else { 3 };
+        let more_fields = if self.groups.is_empty() { u64::from(self.keys.is_some()) } else { 3 };
         out.array(PART_FIELDS + more_fields)?
             .uint(2u8)?
             .uint(self.flags)?

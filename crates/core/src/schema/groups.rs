@@ -193,9 +193,7 @@ impl<'a> Schema<'a> {
     /// # Errors
     /// `UnknownColumn`.
     pub fn column(&self, name: &str, shown: Groups) -> Result<Column<'a>, ColumnError> {
-        self.columns(shown)
-            .find(|column| column.name() == name)
-            .ok_or(ColumnError::UnknownColumn)
+        self.columns(shown).find(|column| column.name() == name).ok_or(ColumnError::UnknownColumn)
     }
 
     /// Writes the projection of the schema to the groups in `shown` to `out` ([`MAX_SCHEMA`](super::MAX_SCHEMA) bytes
@@ -205,11 +203,7 @@ impl<'a> Schema<'a> {
     ///
     /// # Errors
     /// `NoFirstGroup` if no column is left in group 0; `BufferTooSmall`.
-    pub fn project<'o>(
-        &self,
-        shown: Groups,
-        out: &'o mut [u8],
-    ) -> Result<Schema<'o>, SchemaError> {
+    pub fn project<'o>(&self, shown: Groups, out: &'o mut [u8]) -> Result<Schema<'o>, SchemaError> {
         let is_shown = |field: &Field<'_>| shown.contains(field.group);
         if !self.fields().any(|field| is_shown(&field) && field.group == 0) {
             return Err(SchemaError::NoFirstGroup);
@@ -273,7 +267,11 @@ impl Cells<'_> {
     #[must_use]
     pub fn framing(&self) -> Framing {
         let size = self.ranges.iter().map(|range| usize::from(range.length)).sum();
-        if self.texts == 0 { Framing::fixed(size).unwrap_or(Framing::Prefixed) } else { Framing::Prefixed }
+        if self.texts == 0 {
+            Framing::fixed(size).unwrap_or(Framing::Prefixed)
+        } else {
+            Framing::Prefixed
+        }
     }
 
     /// Returns the offset in a record and the length of the cells, if they are consecutive bytes at
@@ -387,7 +385,8 @@ impl GroupLayout {
             out.texts[usize::from(field.group) % MAX_GROUPS] |= 1 << cell;
             out.text_cells += 1;
         }
-        let size = |field: Field<'_>| if field.kind == FieldType::Text { 0 } else { field.kind.size() };
+        let size =
+            |field: Field<'_>| if field.kind == FieldType::Text { 0 } else { field.kind.size() };
         out.fixed = u16::try_from(fields().map(size).sum::<usize>()).unwrap_or(u16::MAX);
         Some(out)
     }

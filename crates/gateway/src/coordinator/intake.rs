@@ -153,9 +153,8 @@ impl GroupCoordinator {
             });
             grouped.collect()
         };
-        let open = member.open.get_or_insert_with(|| {
-            Box::new(Open::new(followed, forward, grouped()))
-        });
+        let open =
+            member.open.get_or_insert_with(|| Box::new(Open::new(followed, forward, grouped())));
         open.followed = followed;
         let (before, kept) = {
             let coordinator = &self.epoch(forward.epoch).coordinator;

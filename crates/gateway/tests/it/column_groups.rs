@@ -58,8 +58,7 @@ fn frames(roster: &Roster, scheme: Scheme) -> Vec<Vec<u8>> {
         (GroupLayout::new(&schema, schema.groups()).unwrap(), Framing::fixed(4).unwrap());
     let salt: Salt = SaltKey::new([3; 32]).salt(device, SealIndex(0));
     let of_star = (layout, framing);
-    let mut star =
-        GroupedStar::<8, 3>::new(device, SealIndex(0), &salt, of_star, LEVELS).unwrap();
+    let mut star = GroupedStar::<8, 3>::new(device, SealIndex(0), &salt, of_star, LEVELS).unwrap();
     let mut frames = vec![close(&Uplink::Schema(&bytes))];
     for from in (0..EVENTS).step_by(50) {
         let mut events = Vec::new();
@@ -75,7 +74,7 @@ fn frames(roster: &Roster, scheme: Scheme) -> Vec<Vec<u8>> {
             until: Sequence(u64::from(from) + 50),
             framing,
             events: &events,
-            digests: (scheme == Scheme::Tree).then_some(&[]),
+            digests: (scheme == Scheme::Tree).then_some(&[][..]),
         })));
     }
     let (counters, blocks) = star.close();

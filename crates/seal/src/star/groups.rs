@@ -124,10 +124,7 @@ impl fmt::Debug for RunningBlock {
 impl RunningBlock {
     /// Creates the digest of a block without events. `layout` must show all groups.
     #[must_use]
-    pub fn new(
-        (device, index, level): (DeviceId, SealIndex, Level),
-        layout: &GroupLayout,
-    ) -> Self {
+    pub fn new((device, index, level): (DeviceId, SealIndex, Level), layout: &GroupLayout) -> Self {
         let mut digests = [LevelDigest::EMPTY; MAX_GROUPS];
         for (group, digest) in layout.all().iter().zip(&mut digests) {
             *digest = LevelDigest::of_group(device, index, level, group);

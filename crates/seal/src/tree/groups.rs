@@ -44,16 +44,14 @@ pub fn shown_roots(
 ) -> Result<[Digest; MAX_GROUPS], MultiproofError> {
     let mut roots = [Digest::NULL; MAX_GROUPS];
     let (shown, hidden) = (layout.shown().len(), layout.hidden().len());
-    let siblings = (digests.len() / 32)
-        .checked_sub(hidden)
-        .ok_or(MultiproofError::TooFewDigests)?
-        / shown.max(1)
-        * 32;
+    let siblings =
+        (digests.len() / 32).checked_sub(hidden).ok_or(MultiproofError::TooFewDigests)?
+            / shown.max(1)
+            * 32;
     let mut rest = digests;
     for (group, root) in layout.all().iter().zip(&mut roots) {
         let length = if layout.shown().contains(group) { siblings } else { 32 };
-        let (given, tail) =
-            rest.split_at_checked(length).ok_or(MultiproofError::TooFewDigests)?;
+        let (given, tail) = rest.split_at_checked(length).ok_or(MultiproofError::TooFewDigests)?;
         rest = tail;
         *root = match given.first_chunk() {
             Some(root) if !layout.shown().contains(group) => Digest(*root),

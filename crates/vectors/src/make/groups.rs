@@ -15,13 +15,8 @@ use moteseal_fixtures::world::{Device, Epoch, Pick, Sealed, schema, stream};
 use moteseal_verify::write;
 
 /// Records of this schema have one size. The groups 1 and 5 have cells of equal sizes.
-const SIZES: [&str; 5] = [
-    "temperature:Cel:i16/100!",
-    "seen::u32",
-    "fine::u16!@1",
-    "place::point!@5",
-    "mode::u16!aes@5",
-];
+const SIZES: [&str; 5] =
+    ["temperature:Cel:i16/100!", "seen::u32", "fine::u16!@1", "place::point!@5", "mode::u16!aes@5"];
 /// Records of this schema have different lengths.
 const TEXTS: [&str; 5] =
     ["note::text30!@2", "open::bool", "name::text12?", "who::text20?!@1", "level::u8!@2"];
@@ -40,7 +35,8 @@ pub fn make(files: &mut Files) {
 }
 
 fn schemas() -> File {
-    let mut file = File::new("groups/schemas.json", "Schemas with column groups: groups.md, section 1.");
+    let mut file =
+        File::new("groups/schemas.json", "Schemas with column groups: groups.md, section 1.");
     for fields in [&SIZES[..], &TEXTS[..], &["a::u8", "b::u8!@7"]] {
         file.valid(fields.join(", "), "schema.open", of(&schema(fields)));
     }
@@ -71,11 +67,7 @@ fn schemas() -> File {
             schema(&[plain(), in_group(1), plain_in_group(int(1))]),
             "PlainGroup",
         ),
-        (
-            "neither a first group nor encrypted",
-            schema(&[plain_in_group(int(1))]),
-            "NoFirstGroup",
-        ),
+        ("neither a first group nor encrypted", schema(&[plain_in_group(int(1))]), "NoFirstGroup"),
         (
             "group 8 and an unknown suite",
             schema(&[vec![(12, int(3)), (16, int(8))]]),
@@ -221,7 +213,8 @@ fn lies(file: &mut File, scheme: Scheme) {
     let seal = |first: u8| {
         let mut device = Device::new(&group(), "ed", &schema(&fields));
         let mut epoch = Epoch::new(scheme, 7, 0);
-        epoch.records = (0..12).map(|seq| (0..8).map(|at| first + seq * 8 + at).collect()).collect();
+        epoch.records =
+            (0..12).map(|seq| (0..8).map(|at| first + seq * 8 + at).collect()).collect();
         epoch.keys = KeyCommitments::decode(&[7; 12 + 48]);
         device.seal(&epoch)
     };
@@ -253,26 +246,34 @@ fn lies(file: &mut File, scheme: Scheme) {
     let more = [raw(DIGESTS), vec![0; 32]].concat();
     let of_scheme = scheme.as_str();
     for (name, input, error) in [
-        ("the cells of two groups swapped", changed(&[(EVENTS, bytes(&swapped_cells))]), "NotAuthentic"),
+        (
+            "the cells of two groups swapped",
+            changed(&[(EVENTS, bytes(&swapped_cells))]),
+            "NotAuthentic",
+        ),
         (
             "the digests of two hidden groups swapped",
             changed(&[(DIGESTS, bytes(&swapped_digests))]),
             "NotAuthentic",
         ),
         ("digests of another seal", changed(&[(DIGESTS, part(&other, DIGESTS))]), "NotAuthentic"),
-        (
-            "cells of another seal",
-            changed(&[(EVENTS, part(&other, EVENTS))]),
-            "NotAuthentic",
-        ),
+        ("cells of another seal", changed(&[(EVENTS, part(&other, EVENTS))]), "NotAuthentic"),
         ("another group is said to be shown", changed(&[(GROUPS, int(0b101))]), "NotAuthentic"),
         ("more groups are said to be shown", changed(&[(GROUPS, int(0b111))]), "DigestCount"),
         ("fewer groups are said to be shown", changed(&[(GROUPS, int(1))]), "DigestCount"),
-        ("a group that the schema does not have", changed(&[(GROUPS, int(0x83))]), "GroupsOutOfRange"),
+        (
+            "a group that the schema does not have",
+            changed(&[(GROUPS, int(0x83))]),
+            "GroupsOutOfRange",
+        ),
         ("group 0 is hidden", changed(&[(GROUPS, int(0b10))]), "FieldOutOfRange"),
         ("a group 8", changed(&[(GROUPS, int(0x103))]), "FieldOutOfRange"),
         ("a blinding secret", changed(&[(BLINDS, bytes(&[0; 32]))]), "BlindCount"),
-        ("blinding secrets that are null", changed(&[(BLINDS, Value::decode(&[0xf6]))]), "UnexpectedType"),
+        (
+            "blinding secrets that are null",
+            changed(&[(BLINDS, Value::decode(&[0xf6]))]),
+            "UnexpectedType",
+        ),
         ("no keys", changed(&[(KEYS, Value::decode(&[0xf6]))]), "KeyCommitmentCount"),
         ("a digest too few", changed(&[(DIGESTS, bytes(&fewer))]), "DigestCount"),
         ("a digest too many", changed(&[(DIGESTS, bytes(&more))]), "DigestCount"),

@@ -195,8 +195,7 @@ impl World {
         (statement.last_in_epoch, statement.restart) = (true, true);
         statement.schema = Schema::decode(&self.schema()).unwrap().digest();
         statement.salt = salt;
-        statement.counters =
-            Counters::of(&salt, LEVELS, u32::try_from(self.rows.len()).unwrap());
+        statement.counters = Counters::of(&salt, LEVELS, u32::try_from(self.rows.len()).unwrap());
         let encrypted = self.columns.iter().filter(|column| column.group > 0).count();
         statement.keys = KeyCommitments::decode(&vec![9; 12 + 16 * encrypted]);
         statement.groups =
@@ -558,7 +557,10 @@ fn large(world: &World, events: u64) -> Vec<u8> {
                     whole_block_digest(place, (Some(&layout), framing), block)
                 })
                 .collect();
-            (star::root(&statement.counters, &digests), blocks.into_iter().rev().flatten().collect())
+            (
+                star::root(&statement.counters, &digests),
+                blocks.into_iter().rev().flatten().collect(),
+            )
         }
         Scheme::Tree => {
             let selected = (0..events).map(Sequence);
@@ -602,10 +604,7 @@ fn one_of_eight_columns_takes_a_quarter_of_the_bytes() {
 }
 
 /// Replaces the part of a stream by one with other groups, digests and events.
-fn altered(
-    stream: &[u8],
-    alter: impl FnOnce(&mut Groups, &mut Vec<u8>, &mut Vec<u8>),
-) -> Vec<u8> {
+fn altered(stream: &[u8], alter: impl FnOnce(&mut Groups, &mut Vec<u8>, &mut Vec<u8>)) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::new(), stream);
     let mut alter = Some(alter);
     while let Ok((item, length)) = Item::decode(rest) {

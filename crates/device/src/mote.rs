@@ -26,25 +26,23 @@
 //!
 //! Buffers and queues have ciphertext of encrypted columns ([`Profile::with_columns`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
 use moteseal_core::health::Health;
 use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex};
 use moteseal_core::signature::Signer;
 use moteseal_seal::device_session::{Closing, DeviceSession, Outstanding, link_statement};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Announcement, Forwarder, Noted};
-use moteseal_seal::star::RunningBlock;
 use moteseal_seal::stream::{Open as OpenItem, Selection};
-use moteseal_seal::tree::Tree;
 use moteseal_seal::wire::{HealthSession, MAX_EVENTS, MAX_HEALTH_FRAME, MAX_RECORD};
-use moteseal_seal::{Answers, Seal, Statement, star};
+use moteseal_seal::{Answers, Seal, Statement};
 use moteseal_verify::{Roster, write};
 
 use crate::key_ring::KeyRing;
@@ -52,6 +50,7 @@ use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 mod encryption;
 mod ended;
+mod folded;
 mod hash;
 mod outdated;
 mod rollback;
@@ -61,6 +60,7 @@ mod urgent;
 pub(crate) use encryption::{Prepared, SealKeys};
 use ended::Epochs;
 pub use ended::{EndedEpoch, MAX_ENDED};
+use folded::Folded;
 pub use rollback::{IMPLAUSIBLE_INDEX, Progress, Received, Rollback, SentBefore};
 pub use unstated::Unstated;
 
@@ -111,17 +111,6 @@ struct Open<const N: usize> {
     keys: Option<SealKeys>,
 }
 
-/// The state from which a seal's root is computed.
-#[derive(Clone)]
-enum Folded {
-    /// The running digests of a star's levels, from the device's own round upwards.
-    Star(BTreeMap<u8, sha2::Sha256>),
-    /// The same for a star with column groups.
-    Groups(BTreeMap<u8, RunningBlock>),
-    /// The frontier of a tree over all events.
-    Tree(Box<Tree<32>>),
-}
-
 /// A closed seal that the gateway has not received completely.
 #[derive(Clone)]
 pub struct Waiting<const N: usize = BUFFER> {
@@ -132,16 +121,6 @@ pub struct Waiting<const N: usize = BUFFER> {
     open: Vec<u8>,
     part: Vec<u8>,
     answers: Answers,
-}
-
-impl Folded {
-    /// Returns the scheme of the seal.
-    const fn scheme(&self) -> Scheme {
-        match self {
-            Self::Star(_) | Self::Groups(_) => Scheme::Star,
-            Self::Tree(_) => Scheme::Tree,
-        }
-    }
 }
 
 impl<const N: usize> Open<N> {
@@ -160,33 +139,7 @@ impl<const N: usize> Open<N> {
         }
         let noted = self.forwarder.note(level, record);
         debug_assert_ne!(noted, Noted::Full, "a full seal was closed before this event");
-        let own_round = self.forwarder.rounds().1;
-        let own_level = Level(own_round.0);
-        match &mut self.folded {
-            Folded::Star(running) => {
-                running.retain(|level, _| *level >= own_round.0);
-                if level.0 >= own_round.0 {
-                    let (device, framing) = (profile.device, profile.framing);
-                    let running = running.entry(level.0);
-                    let start =
-                        || sha2::Digest::new_with_prefix(star::header(device, self.index, level));
-                    let digest: &mut sha2::Sha256 = running.or_insert_with(start);
-                    framing.frame(record, |bytes| sha2::Digest::update(digest, bytes));
-                }
-            }
-            Folded::Groups(running) => {
-                running.retain(|level, _| *level >= own_round.0);
-                if let Some(layout) = profile.groups.as_deref().filter(|_| level >= own_level) {
-                    let place = (profile.device, self.index, level);
-                    let start = || RunningBlock::new(place, layout);
-                    running.entry(level.0).or_insert_with(start).push(record);
-                }
-            }
-            Folded::Tree(tree) => {
-                let pushed = tree.push(record);
-                debug_assert!(pushed.is_ok(), "a seal has fewer events than a tree has room for");
-            }
-        }
+        self.folded.take(profile, (self.index, level, self.forwarder.rounds().1), record);
         level
     }
 }
@@ -522,11 +475,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
             index,
             epoch,
             key: LevelKey::new(&salt),
-            folded: match self.profile.scheme {
-                Scheme::Star if self.profile.groups.is_some() => Folded::Groups(BTreeMap::new()),
-                Scheme::Star => Folded::Star(BTreeMap::new()),
-                Scheme::Tree => Folded::Tree(Box::default()),
-            },
+            folded: Folded::new(&self.profile),
             counters: Counters::new(levels),
             answers: self.unstated.take(),
             forwarder: Box::new(Forwarder::new(
@@ -560,27 +509,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         statement.answered = open.answers;
         statement.keys = open.keys.as_ref().map(SealKeys::commitments);
         statement.groups = self.profile.column_groups();
-        let root = match &open.folded {
-            Folded::Star(running) => {
-                let mut digests = [Digest::NULL; MAX_LEVELS];
-                for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
-                    let running = running.get(&level.0);
-                    digests[usize::from(level.0)] = running.map_or(Digest::NULL, |digest| {
-                        Digest(sha2::Digest::finalize(digest.clone()).into())
-                    });
-                }
-                star::root(&statement.counters, &digests[..usize::from(levels)])
-            }
-            Folded::Groups(running) => {
-                let mut digests = [Digest::NULL; MAX_LEVELS];
-                for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
-                    digests[usize::from(level.0)] =
-                        running.get(&level.0).map_or(Digest::NULL, RunningBlock::digest);
-                }
-                star::root(&statement.counters, &digests[..usize::from(levels)])
-            }
-            Folded::Tree(tree) => tree.root(),
-        };
+        let root = open.folded.root(&statement);
         let surviving = statement.surviving();
         let signer = self.keys.signer(open.index, open.epoch)?;
         let seal = Seal::new(statement, root, signer.algorithm());

@@ -103,11 +103,10 @@ pub fn merge<D: Directory + Sync + ?Sized>(
     (first, second): (&[u8], &[u8]),
     (directory, limits): (&D, Limits),
 ) -> Result<(), StreamRedactionError> {
-    let kept = |stream| {
+    let kept = |stream: &[u8]| {
         let mut parts = Vec::new();
         read(stream, directory, limits, &mut |proven| {
-            let (item, schema) = (proven.bytes.to_vec(), Arc::clone(proven.schema));
-            parts.push((proven.seal.clone(), item, schema));
+            parts.push((proven.seal.clone(), Arc::clone(proven.schema)));
             Ok(())
         })?;
         Ok::<_, StreamRedactionError>(parts)
@@ -122,7 +121,7 @@ pub fn merge<D: Directory + Sync + ?Sized>(
                 if one.0.digest() != other.0.digest() {
                     return Err(RedactionError::NotOneOriginal.into());
                 }
-                merge_parts(out, &one.0, (&a, &one.2), (&b, &other.2))?;
+                merge_parts(out, &one.0, (&a, &one.1), (&b, &other.1))?;
             }
             (Some((_, a)), Some((_, b))) if a == b => out.extend_from_slice(a),
             _ => return Err(RedactionError::NotOneOriginal.into()),

@@ -239,7 +239,8 @@ pub unsafe extern "C" fn moteseal_schema_encode(
 ///        with texts sets `record_size` to 0: records then have different lengths, as without fields.
 /// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 /// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-///         bytes; `NoStreamSecret` if a column is encrypted.
+///         bytes; `ColumnGroups` if a column is in a group other than 0; `NoStreamSecret` if a column
+///         is encrypted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_device_set_schema(
     device: *mut moteseal_device,
@@ -251,6 +252,9 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
         // moteseal_device.
         let (device, schema) =
             unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
+        if !schema.groups().is_empty() {
+            return Err(Error::ColumnGroups);
+        }
         if schema.encrypted_count() > 0 {
             return Err(Error::NoStreamSecret);
         }

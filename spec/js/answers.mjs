@@ -92,6 +92,17 @@ class RedactedChain {
   }
 }
 
+/** Checks that a part shows exactly the column groups of the columns that a query names: section 4.6. */
+function checkColumns(part, names) {
+  const { fields, groups } = part.whole;
+  if (names.some((name) => !fields.some((field) => field.name === name))) fail("UnknownColumn");
+  if (groups === 0) return;
+  const asked = fields.filter((field) => names.includes(field.name)).reduce((set, field) => set | (1 << field.group), 1);
+  const expected = names.length === 0 ? groups : asked;
+  if ((expected & ~part.groups) !== 0) fail("ColumnWithheld");
+  if (part.groups !== expected) fail("NotAsAsked");
+}
+
 /** The parts of one device in the range: sections 6.2 and 6.3, steps 2 to 4, without the manifests. */
 class Device {
   /** `roundOf(epoch)` is the round at which an epoch ended, or null if it is missing. */
@@ -100,6 +111,7 @@ class Device {
       ? new RedactedChain(query.since, query.until)
       : new Chain(roster, id, query.since, query.until, query.open);
     this.choice = query.choice;
+    this.columns = query.columns ?? [];
     this.roundOf = roundOf;
     this.held = [];
     this.named = new Set((query.choice.readings ?? []).map((run) => run.index));
@@ -122,6 +134,7 @@ class Device {
       return;
     }
     inRange(part);
+    if (!this.choice.redacted) checkColumns(part, this.columns);
     this.named.delete(part.index);
     if (this.choice.redacted) {
       this.take([part]);

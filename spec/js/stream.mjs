@@ -145,6 +145,7 @@ function checkContent(part, schema, maxEvents) {
   const { groups } = schema;
   if (part.groups & ~groups || (groups !== 0 && part.groups === 0)) fail("GroupsOutOfRange");
   if (part.blinds.length !== 0) fail("BlindCount");
+  part.whole = schema;
   part.schema = groups === 0 ? schema : project(schema, part.groups);
   part.hidden = groupList(groups & ~part.groups);
   if (part.digestBytes.length % 32 !== 0) fail("DigestCount");

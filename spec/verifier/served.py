@@ -222,6 +222,7 @@ class AnswerCheck:
         self.roster, self.since, self.until = roster, query["since"], query["until"]
         self.devices = [unhex(device) for device in query["devices"]]
         self.redacted = query.get("redacted", False)
+        self.columns = set(query.get("columns") or [])
         choice = query.get("sample") or query
         self.choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed", "readings") if choice.get(key) is not None}
         if "rate" in self.choice:
@@ -265,6 +266,8 @@ class AnswerCheck:
             self.unseen.remove((seal.epoch, seal.digest))
         elif seal.epoch in self.manifests:
             self.late += 1
+        if not self.redacted:
+            self.check_columns(rebuilt)
         if "readings" in self.choice:
             self.named -= {seal.index}
         if self.redacted:
@@ -274,6 +277,18 @@ class AnswerCheck:
             self.hand_out([rebuilt])
         else:
             self.held.append(rebuilt)
+
+    def check_columns(self, rebuilt):
+        """Checks that a part shows exactly the column groups of the columns that the query names."""
+        fields, groups = rebuilt.whole.fields, rebuilt.whole.groups
+        if not self.columns <= {field.name for field in fields}:
+            raise Refused("UnknownColumn", f"index {rebuilt.seal.index}")
+        asked = {0} | {field.group for field in fields if field.name in self.columns}
+        asked = groups & sum(1 << group for group in asked) if self.columns else groups
+        if asked & ~rebuilt.part.groups:
+            raise Refused("ColumnWithheld", f"index {rebuilt.seal.index}")
+        if asked != rebuilt.part.groups:
+            raise Refused("NotAsAsked", f"index {rebuilt.seal.index}")
 
     def end(self):
         self.leave()
@@ -380,7 +395,7 @@ def query_check(query):
         return value
 
     refuse(type(query) is not dict, "not an object")
-    known = {"devices", "since", "until", "rate", "at_most", "sample", "readings"}
+    known = {"devices", "since", "until", "rate", "at_most", "sample", "readings", "columns"}
     refuse(not {"devices", "since"} <= set(query) <= known, "a name that is unknown or missing")
     query = dict.fromkeys(known) | query
     refuse(type(query["devices"]) is not list or not query["devices"], "no devices")
@@ -400,6 +415,11 @@ def query_check(query):
         refuse(type(sample) is not dict or set(sample) != {"count", "seed"}, "a sample has a count and a seed")
         refuse(number(sample["count"], 0xFFFFFFFF, "count") == 0, "a sample of nothing")
         digits(sample["seed"], 64, "a seed")
+    if query["columns"] is not None:
+        names = query["columns"]
+        refuse(type(names) is not list or not 1 <= len(names) <= 64, "columns are 1 to 64 names")
+        refuse(any(type(name) is not str or not 1 <= len(name.encode()) <= 64 for name in names), "a name of a column")
+        refuse(len(set(names)) < len(names), "a column twice")
     if query["readings"] is not None:
         runs, end = query["readings"], (-1, 0)
         refuse(type(runs) is not list or not 1 <= len(runs) <= 8, "readings are 1 to 8 runs")
@@ -439,7 +459,7 @@ def proof_query(text, roster):
             raise ValueError("its roster is not a digest")
         redacted = query.pop("redacted", None) if type(query) is dict else None
         if redacted is not None:
-            chosen = [name for name in ("rate", "at_most", "sample", "readings") if query.get(name) is not None]
+            chosen = [name for name in ("rate", "at_most", "sample", "readings", "columns") if query.get(name) is not None]
             if redacted is not True or chosen:
                 raise ValueError("redacted is not true, or a redacted proof with a choice")
             query["rate"] = "1"

@@ -155,6 +155,7 @@ class Rebuilt:
     levels: list  # of every event
     rows: list  # (seq, level, record), ascending
     blocks: dict  # of a star: the digest of each selected level
+    whole: Schema  # of the stream: with the columns of all groups
 
 
 class Reader:
@@ -332,7 +333,7 @@ class Reader:
                 seal.root = multiproof_root(part.n, leaves, chunks(part.digests))
             rows = [(seq, of_events[seq], record) for seq, record in zip(selected, records)]
         self.prev, self.index, self.epoch, self.closed = seal.digest, index, epoch, part.last_in_epoch
-        return Rebuilt(part, schema, seal, of_events, rows, blocks)
+        return Rebuilt(part, schema, seal, of_events, rows, blocks, self.schema)
 
     def grouped(self, index, level, shown, schema, records, given):
         """D_i of a level, some of whose groups are hidden; `given` has the digests of these."""

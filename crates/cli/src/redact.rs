@@ -61,6 +61,14 @@ pub(crate) struct Redact {
     /// 12/17 of seal 12 (the columns index and seq); default: all
     #[arg(long, value_name = "[SEAL/]READING", value_delimiter = ',', value_parser = readings)]
     events: Vec<KeptReadings>,
+    /// The columns to keep, separated by commas. With --drop, the cells of the other columns are left
+    /// out, as far as their column groups have none of these columns
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "drop")]
+    columns: Vec<String>,
+    /// Leave out the cells of the columns that --columns does not name. To hide columns that stay in
+    /// the proof, encrypt them, and grant only those that may be read (`moteseal grant`)
+    #[arg(long, requires = "columns")]
+    drop: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -125,7 +133,7 @@ impl Common {
 }
 
 pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
-    let Redact { proof, devices, since, until, events, common } = arguments;
+    let Redact { proof, devices, since, until, events, columns, drop, common } = arguments;
     let (roster, mut streams) = common.open(std::slice::from_ref(proof))?;
     let devices = match &devices[..] {
         [] => Vec::new(),
@@ -136,6 +144,7 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
         since: since.map_or(EpochNumber(0), |since| since.epoch(roster.calendar())),
         until: until.map(|until| until.epoch_after(roster.calendar())),
         readings: events.clone(),
+        columns: if *drop { columns.clone() } else { Vec::new() },
     };
     let Some(stream) = streams.pop() else { return Ok(()) };
     let report = redact(stream, proof, &roster, &keep, &common.out);

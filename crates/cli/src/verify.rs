@@ -232,7 +232,13 @@ fn in_words(scope: &Scope, roster: &Roster) -> String {
         (since, None) => format!("from {} on", start(since)),
         (since, Some(until)) => format!("from {} to {}", start(since), start(until)),
     };
-    format!("{choice} of {}, {range}", devices.join(", "))
+    let columns = match scope {
+        Scope::Answer(query) if !query.columns.is_empty() => {
+            format!(", only {}", query.columns.join(", "))
+        }
+        _ => String::new(),
+    };
+    format!("{choice} of {}, {range}{columns}", devices.join(", "))
 }
 
 fn choice_in_words(choice: Choice) -> String {

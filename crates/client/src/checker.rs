@@ -8,6 +8,7 @@
 //! budget, the selection also depends on the epoch's round, which comes from the manifest and not
 //! from the levels that the store has.
 
+mod asked_columns;
 mod device_check;
 mod held_epoch;
 mod manifests;
@@ -28,6 +29,7 @@ use crate::pinned::{PinnedSeal, PinnedSeals, digest};
 use crate::proof_scope::Scope;
 use crate::rejection::Rejection;
 use crate::rows::{Determined, Rows, Sink};
+use asked_columns::AskedColumns;
 use device_check::DeviceCheck;
 use held_epoch::HeldEpoch;
 use manifests::Manifests;
@@ -50,6 +52,7 @@ pub(crate) struct Checker<'r> {
     /// The seals of which the query names readings, and which have not arrived yet.
     named: Vec<SealIndex>,
     manifests: Manifests,
+    asked: AskedColumns,
     keys: KeySource<'r>,
     report: Report,
     newest: Vec<(DeviceId, PinnedSeal)>,
@@ -74,6 +77,7 @@ impl<'r> Checker<'r> {
             named: scope.as_ref().map(named).unwrap_or_default(),
             scope,
             manifests: Manifests::new(roster),
+            asked: AskedColumns::default(),
             keys: KeySource::NONE,
             report: Report::default(),
             newest: Vec::new(),
@@ -169,6 +173,7 @@ impl<'r> Checker<'r> {
                     roster: self.roster,
                     engine: &self.engine,
                     manifests: &self.manifests,
+                    asked: &self.asked,
                     keys: self.keys.reborrow(),
                     check,
                     sink,
@@ -185,6 +190,9 @@ impl<'r> Checker<'r> {
         }
         if self.manifests.shown(device, statement.epoch, proven.seal.digest()) {
             check.count_late();
+        }
+        if let Scope::Answer(query) = scope {
+            self.asked.check(query, &proven)?;
         }
         let refuse = |error| Rejection::Choice { error, device, index };
         let uniform;
@@ -208,6 +216,7 @@ impl<'r> Checker<'r> {
             roster: self.roster,
             engine: &self.engine,
             manifests: &self.manifests,
+            asked: &self.asked,
             keys: self.keys.reborrow(),
             check,
             sink,
@@ -248,6 +257,7 @@ impl<'r> Checker<'r> {
             roster: self.roster,
             engine: &self.engine,
             manifests,
+            asked: &self.asked,
             keys: self.keys.reborrow(),
             check: &mut check,
             sink,
@@ -304,6 +314,7 @@ struct RowOutlet<'j> {
     roster: &'j Roster,
     engine: &'j Recall,
     manifests: &'j Manifests,
+    asked: &'j AskedColumns,
     keys: KeySource<'j>,
     check: &'j mut DeviceCheck,
     sink: &'j mut dyn Sink,
@@ -327,12 +338,15 @@ impl RowOutlet<'_> {
                 let (device, index) = (statement.device, statement.index);
                 Rejection::Plaintext { error, device, index, seq }
             })?;
+        let presented = self.asked.presented(schema);
         let rows = Rows {
             name,
             statement,
             start_ms,
             events,
-            schema,
+            stored: schema,
+            schema: &presented,
+            asked: self.asked.names(),
             engine: self.engine,
             access: &access,
             decrypted: decrypted.as_deref(),

@@ -192,6 +192,11 @@ impl OutputError {
         Self { name: "ColumnEncrypted", ..Self::unfit(text) }
     }
 
+    /// Creates the error `ColumnHidden`: a value of a column is needed that is not in the data.
+    pub(crate) fn column_hidden(text: impl fmt::Display) -> Self {
+        Self { name: "ColumnHidden", ..Self::unfit(text) }
+    }
+
     /// Creates the error `NotUniform`: an estimate needs a uniform sample.
     pub(crate) fn not_uniform(text: impl fmt::Display) -> Self {
         Self { name: "NotUniform", ..Self::unfit(text) }
@@ -258,7 +263,7 @@ impl OutputError {
     }
 
     /// Returns the stable name of the error: `ColumnEncrypted` if a column is needed that is not
-    /// readable, `NotUniform` if an estimate is made of readings that are not a uniform sample, and
+    /// readable, `ColumnHidden` if one is needed that is not in the data, `NotUniform` if an estimate is made of readings that are not a uniform sample, and
     /// `OutputFailed` otherwise.
     #[must_use]
     pub const fn name(&self) -> &'static str {

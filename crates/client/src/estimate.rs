@@ -44,7 +44,7 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::sample::Choice;
 use strata::{Strata, Stratum};
 
-use crate::decrypt::Column;
+use crate::decrypt::{Column, Withheld};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
@@ -83,6 +83,12 @@ impl Field {
         let columns: Vec<Column<'_>> = rows.columns().collect();
         let column =
             columns.iter().find(|column| column.field().name == self.0).ok_or_else(|| {
+                if rows.has_column(&self.0) {
+                    return OutputError::column_hidden(format_args!(
+                        "the query does not ask for the column {} of {device}; add it to the columns",
+                        self.0
+                    ));
+                }
                 let names: Vec<&str> = columns.iter().map(|column| column.field().name).collect();
                 OutputError::unfit(format_args!(
                     "the readings of {device} have no field {}; their fields are {}",
@@ -100,6 +106,14 @@ impl Field {
         let readable = match column.readable() {
             Ok(readable) => readable,
             Err(_) if rows.statement().counters.total() == 0 => return Ok(()),
+            Err(Withheld::Hidden) => {
+                return Err(OutputError::column_hidden(format_args!(
+                    "the column {} of {device} is hidden in the epoch from {}; ask for data that \
+                     shows it",
+                    self.0,
+                    rows.start_text()
+                )));
+            }
             Err(withheld) => {
                 return Err(OutputError::column_encrypted(format_args!(
                     "the column {} of {device} is not readable in the epoch from {}: {}: {withheld}",

@@ -42,7 +42,8 @@ impl Extent {
     /// A message that states what is wrong.
     pub(crate) fn check(self) -> Result<Self, String> {
         let Self { devices, since, until } = self;
-        let query = Query { devices, since, until, choice: Choice::Rate(Rate::ALL) };
+        let query =
+            Query { devices, since, until, choice: Choice::Rate(Rate::ALL), columns: Vec::new() };
         query.check().map(Self::from).map_err(|error| error.to_string())
     }
 }
@@ -134,8 +135,8 @@ impl Scope {
             }
             Some(Value::Bool(true)) => {
                 let is_given = |choice| object.get(choice).is_some_and(|value| !value.is_null());
-                if ["rate", "at_most", "sample", "readings"].into_iter().any(is_given) {
-                    return Err(invalid(&"a redacted proof has no choice"));
+                if ["rate", "at_most", "sample", "readings", "columns"].into_iter().any(is_given) {
+                    return Err(invalid(&"a redacted proof has no choice and no columns"));
                 }
                 // The devices and the range follow the rules of a query.
                 object.insert("rate".to_owned(), Rate::ALL.to_string().into());

@@ -19,8 +19,9 @@ pub use merge::merge;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use moteseal_api::ErrorKind;
+use moteseal_api::{ErrorKind, groups_of};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
+use moteseal_core::schema::Schema;
 use moteseal_verify::{Event, Proven, Roster};
 
 use crate::bundles::device_name;
@@ -30,7 +31,7 @@ use crate::proof::{self, Extent, Scope};
 use crate::rejection::Rejection;
 use crate::session::Session;
 use output::Output;
-use part::OwnedPart;
+use part::{NoSingleEvents, OwnedPart};
 
 /// What a redacted proof keeps of a proof. By default, everything.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +44,9 @@ pub struct Keep {
     pub until: Option<EpochNumber>,
     /// The readings, of seals that are trees; empty to keep all.
     pub readings: Vec<KeptReadings>,
+    /// The names of columns; empty to keep all. The cells of the column groups that have none of them
+    /// are left out, except those of group 0.
+    pub columns: Vec<String>,
 }
 
 /// Consecutive readings to keep.
@@ -110,6 +114,36 @@ pub enum RedactError {
         /// The index of the seal.
         index: SealIndex,
     },
+    /// Single readings should be kept of a tree with column groups.
+    #[error(
+        "seal {index} of {name} is a tree with column groups, of which single readings cannot be \
+         omitted; leave out whole epochs or columns"
+    )]
+    GroupedTree {
+        /// The name of the device.
+        name: String,
+        /// The index of the seal.
+        index: SealIndex,
+    },
+    /// A column that should be kept is in no seal of the proof.
+    #[error("no seal of the proof has a column {column:?}; they have {known}")]
+    UnknownColumn {
+        /// The name of the column.
+        column: String,
+        /// The names of the columns of the last seal.
+        known: String,
+    },
+    /// The proofs show different readings and different columns of a seal.
+    #[error(
+        "the proofs show different readings and different columns of seal {index} of {name}; redact \
+         one of them to the readings or the columns of the other"
+    )]
+    NotMergeable {
+        /// The name of the device.
+        name: String,
+        /// The index of the seal.
+        index: SealIndex,
+    },
     /// Nothing of the proof would be left.
     #[error("nothing of the proof would be left; keep other devices, epochs or readings")]
     NothingLeft,
@@ -141,6 +175,9 @@ impl RedactError {
             Self::AmbiguousSeal { .. } => "AmbiguousSeal",
             Self::ReadingUnavailable { .. } => "ReadingUnavailable",
             Self::SchemeMismatch { .. } => "SchemeMismatch",
+            Self::GroupedTree { .. } => "GroupedTree",
+            Self::UnknownColumn { .. } => "UnknownColumn",
+            Self::NotMergeable { .. } => "NotMergeable",
             Self::NothingLeft => "NothingLeft",
             Self::NotOneOriginal { .. } => "NotOneOriginal",
             Self::ProofTooLarge { .. } => "ProofTooLarge",
@@ -152,6 +189,7 @@ impl RedactError {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::NotOneOriginal { .. } => ErrorKind::Refused,
+            // Other arguments would do.
             _ => ErrorKind::Usage,
         }
     }
@@ -182,6 +220,8 @@ pub fn redact(
         output: None,
         run: Vec::new(),
         found: vec![0; keep.readings.len()],
+        columns: keep.columns.clone(),
+        known: String::new(),
     };
     let mut session = Session::of_proof(roster, None);
     proof::pieces(source, path, &mut |piece| {
@@ -201,6 +241,10 @@ struct Redactor<'r> {
     run: Vec<(OwnedPart, bool)>,
     /// For each of the consecutive readings to keep, the number of those in the new proof.
     found: Vec<u64>,
+    /// The columns to keep that no seal has had so far.
+    columns: Vec<String>,
+    /// The columns of the newest seal.
+    known: String,
 }
 
 impl Redactor<'_> {
@@ -221,7 +265,7 @@ impl Redactor<'_> {
 
     /// Returns the devices and the range of the new proof.
     fn narrowed(&self, scope: &Scope) -> Result<Extent, Error> {
-        let Keep { devices, since, until, readings } = self.keep;
+        let Keep { devices, since, until, readings, .. } = self.keep;
         let name = |device: &DeviceId| device_name(self.roster, *device);
         if let Some(device) = devices.iter().find(|device| !scope.devices().contains(device)) {
             let known: Vec<String> = scope.devices().iter().take(8).map(name).collect();
@@ -250,7 +294,7 @@ impl Redactor<'_> {
         let (device, index) = (statement.device, statement.index);
         let readings = &self.keep.readings;
         let concerns = readings.iter().any(|run| run.concerns(index));
-        let (part, is_shown) = if !extent.has(device, statement.epoch) {
+        let (mut part, is_shown) = if !extent.has(device, statement.epoch) {
             (OwnedPart::bare(proven), false)
         } else if readings.is_empty() {
             (OwnedPart::of(proven), true)
@@ -265,15 +309,28 @@ impl Redactor<'_> {
                 }
                 is_kept
             });
-            let part = part.ok_or_else(|| RedactError::SchemeMismatch {
-                name: device_name(self.roster, device),
-                index,
+            let part = part.map_err(|error| {
+                let name = device_name(self.roster, device);
+                match error {
+                    NoSingleEvents::Star => RedactError::SchemeMismatch { name, index },
+                    NoSingleEvents::GroupedTree => RedactError::GroupedTree { name, index },
+                }
             })?;
             let shows = part.shows_events();
             (part, shows)
         } else {
             (OwnedPart::bare(proven), false)
         };
+        if !self.keep.columns.is_empty() {
+            let schema = Schema::decode(&proven.schema.whole().bytes).unwrap_or(Schema::OPAQUE);
+            part.show_only(groups_of(&schema, &self.keep.columns)).map_err(Rejection::from)?;
+            if is_shown {
+                let has = |name: &String| schema.field(name).is_some();
+                self.columns.retain(|name| !has(name));
+                let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
+                self.known = names.join(", ");
+            }
+        }
         self.run.push((part, is_shown));
         if proven.part.signature.is_some() {
             output.run(std::mem::take(&mut self.run))?;
@@ -290,6 +347,10 @@ impl Redactor<'_> {
             }
         }
         let (output, _) = self.output.ok_or(RedactError::NothingLeft)?;
+        if let (Some(column), false) = (self.columns.first(), output.is_empty()) {
+            let (column, known) = (column.clone(), self.known);
+            return Err(RedactError::UnknownColumn { column, known }.into());
+        }
         output.finish()
     }
 }

@@ -39,7 +39,12 @@ pub struct Rows<'a> {
     pub(crate) statement: &'a Statement,
     pub(crate) start_ms: Option<u64>,
     pub(crate) events: Determined<'a>,
+    /// The schema of the records.
+    pub(crate) stored: &'a Arc<SchemaEntry>,
+    /// The schema of the columns.
     pub(crate) schema: &'a Arc<SchemaEntry>,
+    /// The names of the columns that the query asks for; empty for all.
+    pub(crate) asked: &'a [String],
     pub(crate) engine: &'a Recall,
     pub(crate) access: &'a PartColumns,
     /// The decrypted records, one after the other; `None` if no column was decrypted.
@@ -87,7 +92,9 @@ impl<'a> Rows<'a> {
         start.map_or_else(|| format!("epoch {}", self.statement.epoch), |start| start.to_string())
     }
 
-    /// Returns the schema of the records.
+    /// Returns the schema of the columns: that of the device, or the columns of it that the query asks
+    /// for. The records are not records of this schema if column groups are hidden or not asked for;
+    /// [`columns`](Self::columns) reads them.
     #[must_use]
     pub const fn schema(&self) -> &'a Arc<SchemaEntry> {
         self.schema
@@ -96,7 +103,16 @@ impl<'a> Rows<'a> {
     /// Returns the columns of the schema, in its order. They read the records that
     /// [`for_each`](Self::for_each) returns.
     pub fn columns(&self) -> impl Iterator<Item = Column<'a>> {
-        columns_of(self.schema, self.access)
+        let asked = self.asked;
+        let is_asked = move |column: &Column<'_>| {
+            asked.is_empty() || asked.iter().any(|name| name == column.field().name)
+        };
+        columns_of(self.stored, self.access).filter(is_asked)
+    }
+
+    /// Returns whether the device's schema has this column.
+    pub(crate) fn has_column(&self, name: &str) -> bool {
+        columns_of(self.stored, self.access).any(|column| column.field().name == name)
     }
 
     /// Returns the sealed records. Their encrypted columns are ciphertext.

@@ -108,7 +108,7 @@ impl DeviceCheck {
             let from = statement.last.map(|(_, epoch)| epoch);
             self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
         }
-        if rows.schema().encrypted > 0 {
+        if rows.schema().encrypted > 0 || !rows.stored.hidden().is_empty() {
             self.count_withheld(rows, number);
         }
         if let Some(redaction) = &mut self.report.redaction {

@@ -9,7 +9,7 @@ use moteseal_verify::{Event, Roster};
 
 use super::RedactError;
 use super::output::Output;
-use super::part::OwnedPart;
+use super::part::{NotMergeable, OwnedPart};
 use crate::bundles::device_name;
 use crate::completeness::Report;
 use crate::error::Error;
@@ -95,7 +95,9 @@ impl Merger<'_> {
         match parts.get_mut(&index) {
             Some(known) if known.seal.digest() == part.seal.digest() => {
                 let before = known.size() + part.size();
-                known.merge(part);
+                let name = || device_name(self.roster, device);
+                let merged = known.merge(part);
+                merged.map_err(|NotMergeable| RedactError::NotMergeable { name: name(), index })?;
                 self.size = self.size + known.size() - before;
             }
             Some(_) => {

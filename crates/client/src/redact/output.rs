@@ -56,7 +56,7 @@ impl<'r> Output<'r> {
         let statement = part.seal.statement();
         if self.schema != Some(statement.schema) {
             self.schema = Some(statement.schema);
-            write::schema(&mut self.bytes, &part.schema.bytes);
+            write::schema(&mut self.bytes, &part.schema.whole().bytes);
         }
         if self.newest != Some((statement.device, statement.prev)) {
             // The seal has been verified, so its roster is one of the versions.
@@ -72,6 +72,11 @@ impl<'r> Output<'r> {
         if self.bytes.len() >= PIECE { self.flush() } else { Ok(()) }
     }
 
+    /// Returns whether no part has been written.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.newest.is_none()
+    }
+
     fn flush(&mut self) -> Result<(), Error> {
         self.writer.write(&self.bytes)?;
         self.session.feed(&self.bytes, &mut NoRows)?;
@@ -82,7 +87,7 @@ impl<'r> Output<'r> {
     /// Ends the proof. The file appears if all of it has been verified. Returns the report of the
     /// verification.
     pub(super) fn finish(mut self) -> Result<Report, Error> {
-        if self.newest.is_none() {
+        if self.is_empty() {
             return Err(RedactError::NothingLeft.into());
         }
         write::end(&mut self.bytes);

@@ -650,6 +650,7 @@ mod tests {
         let longest = [1; MAX_KEY_COMMITMENTS];
         statement.keys = KeyCommitments::decode(&longest);
         assert!(statement.keys.is_some());
+        statement.groups = Groups::from_bits(u8::MAX);
         let mut buffer = [0; statement::MAX_LENGTH];
         assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());
         let seal = Seal::new(statement, Digest([7; 32]), Algorithm::Esp256);

@@ -198,7 +198,7 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
 /// whose values another device reported, `#` an id other than the position. spec/objects.md, section
 /// 5, defines the cells and their nulls.
 ///
-/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID]`, for
+/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID]`, for
 ///        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 ///        the result is the schema of opaque records.
 /// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes

@@ -95,8 +95,11 @@ fn frames(roster: &Roster, scheme: Scheme) -> Vec<Vec<u8>> {
     frames
 }
 
+/// An event: its sequence number, level and record.
+type Row = (u64, Level, Vec<u8>);
+
 /// Verifies a bundle. Returns the lowest round from which it is whole, and its rows.
-fn read(roster: &Roster, bundle: &[u8]) -> (Option<Round>, Vec<(u64, Level, Vec<u8>)>) {
+fn read(roster: &Roster, bundle: &[u8]) -> (Option<Round>, Vec<Row>) {
     let (mut from, mut rows) = (None, Vec::new());
     let mut reader = StreamReader::new(roster, Limits::default());
     let mut visit = |event: Event<'_>| {

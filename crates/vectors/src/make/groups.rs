@@ -21,6 +21,9 @@ const SIZES: [&str; 5] =
 const TEXTS: [&str; 5] =
     ["note::text30!@2", "open::bool", "name::text12?", "who::text20?!@1", "level::u8!@2"];
 
+/// The entries of a protected header.
+type Entries = Vec<(Value, Value)>;
+
 /// The places of fields of a part with groups.
 const KEYS: usize = ANSWERED + 1;
 const GROUPS: usize = KEYS + 1;
@@ -123,7 +126,7 @@ fn seals() -> File {
     let parts = cose::parts_of(&tree);
     let Value::Bytes(protected) = &parts[0] else { panic!() };
     let Value::Map(entries) = Value::decode(protected) else { panic!() };
-    let changed = |change: &dyn Fn(&mut Vec<(Value, Value)>)| {
+    let changed = |change: &dyn Fn(&mut Entries)| {
         let mut entries = entries.clone();
         change(&mut entries);
         let mut parts = parts.clone();

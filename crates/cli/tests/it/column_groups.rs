@@ -126,8 +126,8 @@ fn a_cloud_can_neither_withhold_a_column_nor_send_another_one() {
         (r#""columns":["attic"],"#, USAGE, "UnknownColumn"),
     ] {
         let mut changed = proof.clone();
-        changed[at..at + asked.len()]
-            .copy_from_slice(format!("{query:<1$}", asked.len()).as_bytes());
+        let width = asked.len();
+        changed[at..at + width].copy_from_slice(format!("{query:<width$}").as_bytes());
         fs::write(scene.path("changed.mproof"), changed).unwrap();
         let run = with_roster(&scene, "verify changed.mproof");
         assert!(run.failed(code).contains(name), "{query}: {run:?}");

@@ -65,9 +65,9 @@ fn place(row: &str) -> (u64, String, u64, u64) {
 
 /// The record of a row: temperature and humidity in hundredths, 2 bytes each.
 fn record(row: &str) -> Vec<u8> {
-    let cells: Vec<&str> = row.split(',').collect();
-    let hundredths = |cell: &str| (cell.parse::<f64>().unwrap() * 100.0).round();
-    let (temperature, humidity) = (hundredths(cells[5]) as i16, hundredths(cells[6]) as u16);
+    let cells: Vec<String> = row.split(',').map(|cell| cell.replace('.', "")).collect();
+    let (temperature, humidity) =
+        (cells[5].parse::<i16>().unwrap(), cells[6].parse::<u16>().unwrap());
     [temperature.to_be_bytes(), humidity.to_be_bytes()].concat()
 }
 
@@ -240,9 +240,11 @@ fn merged_proofs_show_what_any_of_them_shows() {
 #[test]
 fn proofs_of_two_histories_of_a_device_are_not_merged() {
     let scene = proven();
-    // The same key seals other readings, in another folder.
+    // A copy of the key, without the state of the chain, seals other readings.
     scene.table("other.csv", 60);
-    let key = ["--key", "keys/dev1.key.pem", "--device", "dev1", "--out", "others"];
+    fs::create_dir(scene.path("stolen")).unwrap();
+    fs::copy(scene.path("keys/dev1.key.pem"), scene.path("stolen/dev1.key.pem")).unwrap();
+    let key = ["--key", "stolen/dev1.key.pem", "--device", "dev1", "--out", "others"];
     let columns = &crate::scene::COLUMNS[..];
     scene.with_roster(&[&["seal", "other.csv"], &key[..], columns].concat()).done();
     let cloud = scene.cloud("others.redb");

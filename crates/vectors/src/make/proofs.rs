@@ -71,6 +71,11 @@ fn queries() -> File {
                 roster.to_uppercase()
             ),
         ),
+        (
+            "columns",
+            format!(r#"{{{base},"rate":"1","columns":["temperature","{}"]}}"#, "x".repeat(64)),
+        ),
+        ("columns of null", format!(r#"{{{base},"rate":"1","columns":null}}"#)),
         ("no end", format!(r#"{{"devices":["{north}"],"since":10,"rate":"1"}}"#)),
         (
             "an end of null",
@@ -104,6 +109,13 @@ fn queries() -> File {
         let query = format!(r#"{{{base},"rate":"{text}"}}"#);
         file.valid(format!("a rate of {text}, with readings"), OP, proof(&query, &answer));
     }
+    let all = ended(&[course(&sealed, &[0xff, 0xff, 0xff, 0xff, 0])]);
+    let columns = |names: &str| format!(r#"{{{base},"rate":"1","columns":[{names}]}}"#);
+    let both = proof(&columns(r#""humidity","temperature""#), &all);
+    file.valid("all columns, with readings", OP, both);
+    file.valid("one column, with readings", OP, proof(&columns(r#""humidity""#), &all));
+    let attic = proof(&columns(r#""humidity","attic""#), &all);
+    file.invalid("a column that the seals do not have", OP, attic, "UnknownColumn");
     let low = ended(&[course(&sealed, &[0; 5])]);
     file.invalid(
         "a rate that rounds to 0, with readings",
@@ -227,6 +239,16 @@ fn queries() -> File {
             with(&format!(r#"{base},"sample":{{"count":1,"seed":"{seed}","of":1}}"#))
         }),
         ("a sample that is an array", { with(&format!(r#"{base},"sample":[1,"{seed}"]"#)) }),
+        ("no columns", with(&format!(r#"{base},"rate":"1","columns":[]"#))),
+        ("a column twice", with(&format!(r#"{base},"rate":"1","columns":["a","b","a"]"#))),
+        ("a column without a name", with(&format!(r#"{base},"rate":"1","columns":[""]"#))),
+        ("a long name of a column", {
+            with(&format!(r#"{base},"rate":"1","columns":["{}"]"#, "x".repeat(65)))
+        }),
+        ("columns that are a text", with(&format!(r#"{base},"rate":"1","columns":"a""#))),
+        ("a redacted proof with columns", {
+            with(&format!(r#"{base},"redacted":true,"columns":["a"]"#))
+        }),
         ("a name that is unknown", with(&format!(r#"{base},"rate":"1","Roster":"""#))),
         ("a roster of null", with(&format!(r#"{base},"rate":"1","roster":null"#))),
         ("an empty roster", with(&format!(r#"{base},"rate":"1","roster":"""#))),

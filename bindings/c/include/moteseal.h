@@ -261,7 +261,7 @@ enum moteseal_error
   MOTESEAL_ERROR_UNKNOWN_FIELD_TYPE = 79,
   // A divisor or offset out of range.
   MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
-  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
+  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID].
   MOTESEAL_ERROR_MALFORMED_FIELD = 81,
   // An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
   MOTESEAL_ERROR_SCHEMA_TOO_LONG = 82,
@@ -371,6 +371,14 @@ enum moteseal_error
   MOTESEAL_ERROR_TOO_MANY_ENCRYPTED_FIELDS = 156,
   // A schema with encrypted columns, which this library cannot encrypt.
   MOTESEAL_ERROR_NO_STREAM_SECRET = 157,
+  // A field's group that is not 0 to 7.
+  MOTESEAL_ERROR_INVALID_GROUP = 158,
+  // A schema with column groups and no column in group 0.
+  MOTESEAL_ERROR_NO_FIRST_GROUP = 159,
+  // A column in a group other than 0 that is not encrypted.
+  MOTESEAL_ERROR_PLAIN_GROUP = 160,
+  // A schema with column groups, which this library cannot seal.
+  MOTESEAL_ERROR_COLUMN_GROUPS = 161,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -678,7 +686,7 @@ moteseal_error moteseal_device_from_roster(const uint8_t *roster,
 // whose values another device reported, `#` an id other than the position. spec/objects.md, section
 // 5, defines the cells and their nulls.
 //
-// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID]`, for
+// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID]`, for
 //        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 //        the result is the schema of opaque records.
 // @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
@@ -697,7 +705,8 @@ moteseal_error moteseal_schema_encode(const char *const *fields,
 //        with texts sets `record_size` to 0: records then have different lengths, as without fields.
 // @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 // @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-//         bytes; `NoStreamSecret` if a column is encrypted.
+//         bytes; `ColumnGroups` if a column is in a group other than 0; `NoStreamSecret` if a column
+//         is encrypted.
 moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
                                           size_t schema_length);

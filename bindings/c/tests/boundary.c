@@ -473,6 +473,15 @@ static void rejects_short_buffers(uint8_t algorithm) {
     IS(OK, moteseal_device_set_schema(&device, copy(schema, schema_length), schema_length));
     TRUE(device.record_size == 4);
     {
+        const char *grouped[] = {"seen::u8", "a::u8!@1"}, *encrypted[] = {"seen::u8", "a::u8!"};
+        uint8_t other[96];
+        IS(OK, moteseal_schema_encode(grouped, 2, other, sizeof other, &length));
+        IS(COLUMN_GROUPS, moteseal_device_set_schema(&device, copy(other, length), length));
+        IS(OK, moteseal_schema_encode(encrypted, 2, other, sizeof other, &length));
+        IS(NO_STREAM_SECRET, moteseal_device_set_schema(&device, copy(other, length), length));
+        TRUE(device.record_size == 4);
+    }
+    {
         const char *typed[] = {"t:Cel:i16/100?", "open::bool?", "note::text4?"};
         uint8_t typed_schema[96], null[] = {0x80, 0, 255, 255}, text[] = {0, 1, 1, 2, 'o', 'k'};
         IS(OK, moteseal_schema_encode(typed, 3, typed_schema, sizeof typed_schema, &length));

@@ -10,10 +10,9 @@ use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
-use moteseal_api::Query;
 use moteseal_client::output::Batches;
 use moteseal_client::pinned::PinFile;
-use moteseal_client::proof;
+use moteseal_client::proof::{self, Scope};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -38,7 +37,7 @@ pub(crate) struct Answer {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
     rows: usize,
-    query: Query,
+    scope: Scope,
     report: Arc<moteseal_client::Report>,
     roster: Arc<moteseal_verify::Roster>,
 }
@@ -46,13 +45,13 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn new(
         rows: Batches,
-        query: Query,
+        scope: Scope,
         report: moteseal_client::Report,
         roster: Arc<moteseal_verify::Roster>,
     ) -> Result<Self, Problem> {
         let number = rows.rows();
         let (schema, batches) = rows.finish()?;
-        Ok(Self { schema, batches, rows: number, query, report: Arc::new(report), roster })
+        Ok(Self { schema, batches, rows: number, scope, report: Arc::new(report), roster })
     }
 
     /// Returns the answer. If it is incomplete and `allow_incomplete` is false, returns an
@@ -86,13 +85,13 @@ impl Answer {
     }
 
     /// The query that was sent to the cloud. It has ids of devices, numbers of epochs, and the seed
-    /// of a sample.
+    /// of a sample. For a redacted proof: its devices and epochs, and "redacted": True.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        loads(py, &self.query.to_json())
+        loads(py, &self.scope.to_json().to_string())
     }
 
-    /// Raises TailUnknown or ManifestMissing if the answer is not complete.
+    /// Raises TailUnknown, ManifestMissing or Redacted if the answer is not complete.
     fn require_complete(&self, py: Python<'_>) -> PyResult<()> {
         incomplete(&self.report, &self.roster).map_or(Ok(()), |problem| Err(problem.raise(py)))
     }
@@ -158,7 +157,8 @@ impl Answer {
 
 /// Verifies a proof (.mproof) and returns its rows. Needs no network.
 ///
-/// If the proof contradicts a pinned seal, it is rejected. For pinned_seals, see moteseal.Client.
+/// If the proof contradicts a pinned seal, it is rejected. If it is redacted, the rows are authentic and
+/// not complete; allow_incomplete=True returns them. For pinned_seals, see moteseal.Client.
 #[pyfunction]
 #[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false))]
 pub(crate) fn verify_proof(
@@ -186,14 +186,14 @@ fn verified(
     let mut rows = Batches::new();
     let mut sink = Stoppable { sink: &mut rows, stop };
     let found = proof::verify(Stopping { file, stop }, path, roster, pinned.as_ref(), &mut sink);
-    let (query, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
+    let (scope, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
     if stop.is_stopped() {
         return Err(Problem::stopped());
     }
     if let Some(pinned) = &mut pinned {
         pinned.save_if_changed()?;
     }
-    Answer::new(rows, query, report, roster.clone())
+    Answer::new(rows, scope, report, roster.clone())
 }
 
 /// A reader of a file. Reading fails once the work is stopped.

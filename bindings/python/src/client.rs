@@ -9,6 +9,7 @@ use moteseal_api::{ErrorKind, Query};
 use moteseal_client::estimate::GroupSample;
 use moteseal_client::output::{AtomicFile, Batches};
 use moteseal_client::pinned::PinFile;
+use moteseal_client::proof::Scope;
 use moteseal_client::{Client as DataClient, Error, Report, Sink};
 use moteseal_net::{Credential, Identity, Login, Options, Token};
 use moteseal_seal::sample::{Choice, Rate};
@@ -194,7 +195,8 @@ impl Client {
         let inner = self.inner()?;
         let answer = work::run(py, move |stop| {
             let roster = inner.roster.get().roster.clone();
-            let store = |rows, query, report| Answer::new(rows, query, report, roster);
+            let store =
+                |rows, query, report| Answer::new(rows, Scope::Answer(query), report, roster);
             inner.get(&query, proof.as_deref(), Batches::new(), stop, store)
         })?;
         answer.complete_or(allow_incomplete, py)

@@ -80,6 +80,10 @@ pub(crate) struct Arguments {
     /// Continue after the urgent events that an earlier command printed
     #[arg(long, value_name = "CURSOR", requires = "events")]
     after: Option<String>,
+    /// Only these columns, separated by commas. Of a stream with column groups, only the groups that
+    /// have them are sent; default: all columns
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', conflicts_with = "events")]
+    columns: Vec<String>,
     #[command(flatten)]
     destination: Destination,
     #[command(flatten)]
@@ -180,7 +184,8 @@ impl Arguments {
                 ));
             }
         };
-        self.cloud_query.query(roster, &self.devices, choice)
+        let query = self.cloud_query.query(roster, &self.devices, choice)?;
+        Ok(Query { columns: self.columns.clone(), ..query }.check()?)
     }
 
     fn named(&self) -> Result<Readings, Failure> {

@@ -144,6 +144,7 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
         since: first,
         until,
         choice,
+        columns: Vec::new(),
     };
     let rate = Rate::new(1, 8).map_err(internal)?;
     let mut measured = Both::new();
@@ -296,7 +297,7 @@ async fn lies(
     let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
     let range = |devices: &[_], choice| {
         let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));
-        Query { devices: devices.to_vec(), since, until, choice }
+        Query { devices: devices.to_vec(), since, until, choice, columns: Vec::new() }
     };
     let queries = [
         (Scheme::Star, vec![range(&fleet.stars.devices, Choice::Rate(rate))]),

@@ -11,6 +11,8 @@ pub enum Fault {
     /// The schema is invalid, its records are longer than 65,535 bytes, or a reading does not have
     /// its record size.
     Schema,
+    /// The schema has column groups, which this firmware cannot seal.
+    ColumnGroups,
     /// The flash does not contain the readings that the provisioning selects.
     Readings,
     /// The group has more levels than this firmware supports.
@@ -26,6 +28,7 @@ impl Fault {
         match self {
             Self::Journal(error) => error.name(),
             Self::Schema => "SchemaUnusable",
+            Self::ColumnGroups => "ColumnGroups",
             Self::Readings => "NoSuchReadings",
             Self::Levels => "LevelsMismatch",
             Self::Sign => "NotSigned",

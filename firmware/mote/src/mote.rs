@@ -134,6 +134,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             .record_size()
             .map_or(Some(Framing::Prefixed), Framing::fixed)
             .ok_or(Fault::Schema)?;
+        // A mote has one digest for each level, so it must not seal column groups.
+        if !schema.groups().is_empty() {
+            return Err(Fault::ColumnGroups);
+        }
         // A mote has no stream secret yet, so it must not seal these columns.
         if schema.encrypted_count() > 0 {
             return Err(Fault::Schema);

@@ -198,7 +198,7 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
 /// whose values another device reported, `#` an id other than the position. spec/objects.md, section
 /// 5, defines the cells and their nulls.
 ///
-/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID]`, for
+/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID]`, for
 ///        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 ///        the result is the schema of opaque records.
 /// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
@@ -239,7 +239,8 @@ pub unsafe extern "C" fn moteseal_schema_encode(
 ///        with texts sets `record_size` to 0: records then have different lengths, as without fields.
 /// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 /// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-///         bytes; `NoStreamSecret` if a column is encrypted.
+///         bytes; `ColumnGroups` if a column is in a group other than 0; `NoStreamSecret` if a column
+///         is encrypted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_device_set_schema(
     device: *mut moteseal_device,
@@ -251,6 +252,9 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
         // moteseal_device.
         let (device, schema) =
             unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
+        if !schema.groups().is_empty() {
+            return Err(Error::ColumnGroups);
+        }
         if schema.encrypted_count() > 0 {
             return Err(Error::NoStreamSecret);
         }

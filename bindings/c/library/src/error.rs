@@ -141,7 +141,7 @@ pub enum moteseal_error {
     UnknownFieldType = 79,
     /// A divisor or offset out of range.
     ScaleOutOfRange = 80,
-    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
+    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID].
     MalformedField = 81,
     /// An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
     SchemaTooLong = 82,
@@ -257,6 +257,14 @@ pub enum moteseal_error {
     TooManyEncryptedFields = 156,
     /// A schema with encrypted columns, which this library cannot encrypt.
     NoStreamSecret = 157,
+    /// A field's group that is not 0 to 7.
+    InvalidGroup = 158,
+    /// A schema with column groups and no column in group 0.
+    NoFirstGroup = 159,
+    /// A column in a group other than 0 that is not encrypted.
+    PlainGroup = 160,
+    /// A schema with column groups, which this library cannot seal.
+    ColumnGroups = 161,
 }
 
 use moteseal_error as Error;
@@ -375,6 +383,10 @@ impl Error {
         (Self::UnknownSuite, c"UnknownSuite"),
         (Self::TooManyEncryptedFields, c"TooManyEncryptedFields"),
         (Self::NoStreamSecret, c"NoStreamSecret"),
+        (Self::InvalidGroup, c"InvalidGroup"),
+        (Self::NoFirstGroup, c"NoFirstGroup"),
+        (Self::PlainGroup, c"PlainGroup"),
+        (Self::ColumnGroups, c"ColumnGroups"),
     ];
 
     /// Returns the code of the error with this name.

@@ -602,8 +602,12 @@ pub unsafe extern "C" fn moteseal_bundle(
             )
         };
         signature_of(closed, signature)?;
-        if Schema::decode(schema)?.digest() != closed.statement().schema {
+        let of_schema = Schema::decode(schema)?;
+        if of_schema.digest() != closed.statement().schema {
             return Err(Error::NotOfThisSeal);
+        }
+        if !of_schema.groups().is_empty() {
+            return Err(Error::ColumnGroups);
         }
         closed.check_events(records.len())?;
         let mut writer = Writer::new(out);

@@ -123,7 +123,7 @@ class Answer:
     def column_names(self) -> list[str]:
         """The names of the columns."""
     def require_complete(self) -> None:
-        """Raises TailUnknown or ManifestMissing if the answer is not complete."""
+        """Raises TailUnknown, ManifestMissing or Redacted if the answer is not complete."""
     def to_pyarrow(self) -> pyarrow.Table:
         """Returns the rows as a pyarrow.Table that shares their memory. Requires pyarrow."""
     def to_polars(self) -> polars.DataFrame:
@@ -196,8 +196,8 @@ class DeviceReport:
         up to the newest seal."""
     @property
     def standing(self) -> str:
-        """"Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on)
-        or "ManifestMissing"."""
+        """"Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on),
+        "ManifestMissing", or "Redacted" (a redactor chose what the proof shows)."""
     @property
     def complete_until(self) -> int | None:
         """The data before this epoch is complete; None if all requested data is complete."""

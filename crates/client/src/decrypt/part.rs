@@ -138,7 +138,8 @@ impl PartColumns {
         let (Some(source), Some(stated)) = (&mut source.0, place.keys) else {
             return Self::default();
         };
-        let Ok(schema) = Schema::decode(&entry.bytes) else { return Self::default() };
+        // The device commits to the keys of all columns, also of those that are hidden.
+        let Ok(schema) = Schema::decode(&entry.whole().bytes) else { return Self::default() };
         let mut found = BTreeMap::new();
         for ((field, column), commitment) in schema.encrypted_columns().zip(stated.commitments()) {
             let Some(suite) = field.suite else { continue };
@@ -169,7 +170,8 @@ impl PartColumns {
         field.suite.is_some() && self.withheld(field).is_none()
     }
 
-    /// Returns what decrypts the records, or `None` if there is no key.
+    /// Returns what decrypts the records, which are those of the projection to the shown groups. Returns
+    /// `None` if there is no key.
     fn decryption<'e>(&self, entry: &'e SchemaEntry) -> Option<Decryption<'e>> {
         let opens = |access: &Result<SealKey, Withheld>| access.is_ok();
         let has_key = self.0.values().any(opens);
@@ -195,14 +197,24 @@ impl PartColumns {
     pub(crate) fn decrypt(
         &self,
         entry: &SchemaEntry,
-        sample: &UniformSample<'_>,
+        sample: &Sample<'_, Authentic>,
         engine: &Recall,
     ) -> Result<Option<Vec<u8>>, (Sequence, PlaintextError)> {
         let Some(mut decryption) = self.decryption(entry) else { return Ok(None) };
+<<<<<<< HEAD
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
         sample.sample().for_each(engine, |seq, _, record| {
             bytes.extend_from_slice(record);
             records.push((seq, record.len()));
+=======
+        let (mut bytes, mut result) = (Vec::new(), Ok(()));
+        sample.for_each(engine, |seq, _, record| {
+            if result.is_ok() {
+                let start = bytes.len();
+                bytes.extend_from_slice(record);
+                result = decryption.apply(seq, &mut bytes[start..]).map_err(|error| (seq, error));
+            }
+>>>>>>> columns
         });
         decryption.apply_all(engine.host(), &records, &mut bytes)?;
         Ok(Some(bytes))
@@ -268,12 +280,18 @@ impl Decryption<'_> {
     }
 }
 
-/// Returns the columns of a schema, with what `access` opens of them.
+/// Returns the columns of a stream's schema, with what `access` opens of them. `entry` is the schema of
+/// the records. A column of a hidden group has no values.
 pub(crate) fn columns_of<'a>(
     entry: &'a SchemaEntry,
     access: &PartColumns,
 ) -> impl Iterator<Item = Column<'a>> {
     // The entry has been decoded before, so this does not fail.
-    let fields = Schema::decode(&entry.bytes).ok().into_iter().flat_map(|schema| schema.fields());
-    fields.map(move |field| Column { withheld: access.withheld(&field), field })
+    let schema = Schema::decode(&entry.whole().bytes).ok().into_iter();
+    let shown = entry.shown();
+    let columns = schema.flat_map(move |schema| schema.fields().zip(schema.columns(shown)));
+    columns.map(move |(field, column)| match column.shown() {
+        Ok(field) => Column { withheld: access.withheld(&field), field },
+        Err(_) => Column { withheld: Some(Withheld::Hidden), field },
+    })
 }

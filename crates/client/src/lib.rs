@@ -116,4 +116,4 @@ pub use pinned::{OlderReading, PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
 pub use rows::{Rows, Sink};
 pub use session::{PIECE, Session};
-pub use urgent::{UrgentAnswer, UrgentCheck, UrgentRequest};
+pub use urgent::{UrgentAnswer, UrgentCheck, UrgentConflict, UrgentRequest};

@@ -145,7 +145,7 @@ pub enum RowError {
     Value {
         /// The name of the column.
         column: String,
-        /// The value, its origin, and what is wrong.
+        /// The value, unless the column is encrypted; its origin, and what is wrong.
         what: String,
         /// The name of the error.
         name: &'static str,
@@ -391,8 +391,13 @@ impl Mapping {
         let wrong = |why: &dyn fmt::Display, name| RowError::Value {
             column: column.name.clone(),
             what: format!(
-                "{:?} at {} does not fit {field}: {why}",
-                cut(&cell),
+                "{} at {} does not fit {field}: {why}",
+                // The error is logged, and the value of an encrypted column must not leave the process.
+                if field.suite.is_some() {
+                    "the value".to_owned()
+                } else {
+                    format!("{:?}", cut(&cell))
+                },
                 if column.shown.is_empty() { "the top" } else { &column.shown }
             ),
             name,
@@ -550,6 +555,29 @@ mod tests {
         match mapping.row(&Input { topic, payload: message.as_bytes(), received_ms: 1_000 }) {
             Ok(row) => row.map_or_else(|| "ignored".to_owned(), |row| row.to_string()),
             Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn errors_have_no_value_of_an_encrypted_column() {
+        let columns = ["a::u8!", "b::enum(off,on)!aes", "c::timestamp!", "d::i16/100!"];
+        for rounds in [false, true] {
+            let mapping = Mapping::new(&Settings { rounds, ..settings(&columns) }).unwrap();
+            for (column, secret, value) in [
+                ("a", "-4711", "-4711"),
+                ("a", "hidden", "\"hidden\""),
+                ("b", "hidden", "\"hidden\""),
+                ("c", "hidden", "\"hidden\""),
+                ("d", "4711.1234", "4711.1234"),
+            ] {
+                let mut message = r#"{"a": 1, "b": "on", "c": 1, "d": 1}"#.to_owned();
+                let at = message.find(&format!("\"{column}\"")).unwrap() + 5;
+                let end = at + message[at..].find([',', '}']).unwrap();
+                message.replace_range(at..end, value);
+                let shown = shown(&mapping, None, &message);
+                assert!(shown.starts_with(&format!("column {column}: ")), "{shown}");
+                assert!(!shown.contains(secret), "{shown}");
+            }
         }
     }
 

@@ -33,6 +33,7 @@ mod cluster;
 mod coap_dissected;
 mod coap_memory;
 mod coap_transport;
+mod confidential_processes;
 mod confidential_readings;
 mod device_faults;
 mod device_processes;

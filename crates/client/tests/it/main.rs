@@ -13,6 +13,7 @@ mod budget;
 mod checking;
 mod columns;
 mod confidential;
+mod confidential_lies;
 mod decrypted_outputs;
 mod decrypting;
 mod decryption_lies;

@@ -40,7 +40,8 @@ impl ColumnNames {
             }
         }
         if is_empty {
-            let what = "it has no schema; name a bundle (.mseal) or a proof (.mproof) of the devices";
+            let what =
+                "it has no schema; name a bundle (.mseal) or a proof (.mproof) of the devices";
             return Err(Failure::usage(what).about(path));
         }
         Ok(())

@@ -182,7 +182,8 @@ impl Output<'_> {
         if conflicts.is_empty() {
             return Ok(());
         }
-        let what = "a device signed statements that contradict each other, or somebody else has its key";
+        let what =
+            "a device signed statements that contradict each other, or somebody else has its key";
         Err(Failure::new(Exit::Finding, what).with_name("Equivocation"))
     }
 

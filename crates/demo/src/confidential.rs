@@ -16,9 +16,7 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::SecretKey;
 use moteseal_device::push::Push;
 use moteseal_device::{Batch, Chain, Outbox, Profile, Sealer, chain_state};
-use moteseal_grant::{
-    GrantRequest, Identity, OpenGrant, Owner, Recipients, Unlock, encrypt,
-};
+use moteseal_grant::{GrantRequest, Identity, OpenGrant, Owner, Recipients, Unlock, encrypt};
 use moteseal_net::Client;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Choice, Rate};
@@ -124,9 +122,8 @@ pub(crate) fn start(motes: &[Mote]) -> Result<Start<'_>, Failure> {
 
     let times = motes.iter().take(2).flat_map(|mote| mote.recording.iter());
     let epochs = times.map(|(unix_ms, _)| unix_ms / EPOCH_MS);
-    let (first, last) = epochs.fold((u64::MAX, 0), |(first, last), epoch| {
-        (first.min(epoch), last.max(epoch))
-    });
+    let (first, last) =
+        epochs.fold((u64::MAX, 0), |(first, last), epoch| (first.min(epoch), last.max(epoch)));
     let mut owner = Owner::new(GROUP, OWNER, owner_key).map_err(internal)?;
     let mut devices = Vec::new();
     for ((name, key), scheme) in keys.into_iter().zip([Scheme::Star, Scheme::Tree]) {
@@ -137,7 +134,8 @@ pub(crate) fn start(motes: &[Mote]) -> Result<Start<'_>, Failure> {
         owner.add(id, secret.clone(), &columns).map_err(internal)?;
         devices.push(Device { mote, id, key, secret, scheme });
     }
-    let (ids, schema) = (devices.iter().map(|device| device.id).collect(), schema.as_bytes().to_vec());
+    let (ids, schema) =
+        (devices.iter().map(|device| device.id).collect(), schema.as_bytes().to_vec());
     let epochs = (EpochNumber(first), EpochNumber(last));
     Ok(Start { roster, owner, devices, ids, schema, epochs })
 }
@@ -186,11 +184,9 @@ pub(crate) async fn play(
         );
         let unlock = Unlock::Identities(vec![reader]);
         let grant_file = file.map_err(internal)?;
-        let opened =
-            OpenGrant::open(&grant_file, &unlock, &start.roster, 0).map_err(internal)?;
+        let opened = OpenGrant::open(&grant_file, &unlock, &start.roster, 0).map_err(internal)?;
         let (mut eyes, mut keys) = (Eyes::new(start), opened.keys());
-        let answer =
-            File::open(&proof).map_err(|error| Failure::file("read", &proof, &error))?;
+        let answer = File::open(&proof).map_err(|error| Failure::file("read", &proof, &error))?;
         verify_with_keys(answer, &proof, &start.roster, None, &mut keys, &mut eyes)
             .map_err(internal)?;
         readers.push(eyes.reader(name, grant)?);
@@ -255,8 +251,8 @@ impl Start<'_> {
         let state = home.join(format!("{name}.chain"));
         let chain = Chain::start(listed.certificate);
         chain_state::begin(&state, device.id, &chain).map_err(internal)?;
-        let (outbox, chain) =
-            Outbox::open(&home.join("bundles"), &state, &self.roster, device.id).map_err(internal)?;
+        let (outbox, chain) = Outbox::open(&home.join("bundles"), &state, &self.roster, device.id)
+            .map_err(internal)?;
         let keys = outbox.column_keys(schema, Some(&device.secret)).map_err(internal)?;
         let keys = keys.ok_or_else(|| internal("no column is encrypted"))?;
         let profile = Profile::with_columns(&self.roster, name, device.scheme, schema, keys);

@@ -315,7 +315,11 @@ fn changes(out: &mut impl Write, ink: &Ink, life: &Life) -> io::Result<()> {
 
 /// Prints what readers with different grants saw of one answer, and what is in the cloud's file.
 fn grants(out: &mut impl Write, ink: &Ink, of: &Confidential) -> io::Result<()> {
-    writeln!(out, "\n  {}", ink.bold("then two motes encrypt their readings, and their owner grants columns"))?;
+    writeln!(
+        out,
+        "\n  {}",
+        ink.bold("then two motes encrypt their readings, and their owner grants columns")
+    )?;
     let text = format!(
         "{} readings in {}, complete, without a key; each reader verifies the same {}",
         thousands(of.report.rows()),

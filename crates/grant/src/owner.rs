@@ -4,9 +4,7 @@
 use std::fmt;
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader};
-use moteseal_core::confidential::{
-    ColumnId, Commitment, KeyAccessError, KeyRequest, StreamSecret,
-};
+use moteseal_core::confidential::{ColumnId, Commitment, KeyAccessError, KeyRequest, StreamSecret};
 use moteseal_core::identity::{MAX_DER, decode_secret_der, encode_secret_der};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::{MAX_NAME, owner_id};

@@ -146,7 +146,8 @@ impl Stream {
             check(&Nodes::new(id, self.base(), nodes))?;
             return Ok(false);
         }
-        let secrets = std::iter::successors(Some(self.secret.clone()), |secret| Some(secret.next()));
+        let secrets =
+            std::iter::successors(Some(self.secret.clone()), |secret| Some(secret.next()));
         let mut batches = (self.step..MAX_BATCH).zip(secrets);
         let found = batches.find(|(_, secret)| check(&secret.column(id).nodes()).is_ok());
         let (batch, _) = found.ok_or(KeyAccessError::WrongKey)?;

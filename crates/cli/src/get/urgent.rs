@@ -7,9 +7,7 @@ use std::time::Duration;
 use moteseal_api::NamedError as _;
 use moteseal_client::bundles::device_name;
 use moteseal_client::output::{AtomicFile, UrgentText};
-use moteseal_client::{
-    Client, Error, UrgentAnswer, UrgentCheck, UrgentConflict, UrgentRequest,
-};
+use moteseal_client::{Client, Error, UrgentAnswer, UrgentCheck, UrgentConflict, UrgentRequest};
 use moteseal_net::NetError;
 use moteseal_verify::Roster;
 use serde_json::json;
@@ -247,7 +245,8 @@ impl Reading<'_> {
         if conflicts + contradicted == 0 {
             return Ok(());
         }
-        let what = "a device signed statements that contradict each other, or somebody else has its key";
+        let what =
+            "a device signed statements that contradict each other, or somebody else has its key";
         Err(Failure::new(Exit::Finding, what).with_name("Equivocation"))
     }
 }

@@ -50,8 +50,10 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
     if !added.is_empty() || is_moved {
         file.save(&[])?;
     }
-    let mut lines: Vec<String> =
-        added.iter().map(|(device, name)| format!("{}  {name}", name_of(&roster, *device))).collect();
+    let mut lines: Vec<String> = added
+        .iter()
+        .map(|(device, name)| format!("{}  {name}", name_of(&roster, *device)))
+        .collect();
     lines.push(format!("{} added", count(added.len() as u64, "column")));
     report_lines(lines, || {
         let column = |(device, name): &(DeviceId, String)| json!([name_of(&roster, *device), name]);
@@ -185,7 +187,5 @@ pub(super) fn copy(arguments: &Copy) -> Result<(), Failure> {
         "stream secrets of {}: {folder}; give each device its own file and delete it here",
         count(copies.len() as u64, "device")
     );
-    report_lines([text], || {
-        json!({ "folder": folder.to_string(), "devices": arguments.devices })
-    })
+    report_lines([text], || json!({ "folder": folder.to_string(), "devices": arguments.devices }))
 }

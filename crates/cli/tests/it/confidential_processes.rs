@@ -53,7 +53,8 @@ fn home() -> Home {
     }
     let reader = Identity::generate();
     home.write("me.txt", &format!("{}\n", *reader.expose()));
-    let make = "grant make --owner keys/alice.owner --columns n --since 2020-01-01 --until 2090-01-01";
+    let make =
+        "grant make --owner keys/alice.owner --columns n --since 2020-01-01 --until 2090-01-01";
     let to = reader.recipient().as_str();
     run(&home, &format!("{make} --to {to} --out n.mgrant {}", ROSTER.join(" ")));
     home
@@ -339,11 +340,7 @@ fn a_hub_that_is_killed_encrypts_every_message_that_it_acknowledged_and_logs_non
         )
     };
     let message = |number: u64| {
-        format!(
-            "{{\"n\": {}, \"seen\": {number}, \"note\": \"{}\"}}",
-            value(number),
-            note(number)
-        )
+        format!("{{\"n\": {}, \"seen\": {number}, \"note\": \"{}\"}}", value(number), note(number))
     };
     for (place, numbers) in [0..40, 40..80, 80..120].into_iter().enumerate() {
         let (hub, urls) = start();
@@ -358,11 +355,12 @@ fn a_hub_that_is_killed_encrypts_every_message_that_it_acknowledged_and_logs_non
                 // Values that do not fit their columns are refused, and logged without the value.
                 let bad = format!("{{\"n\": \"{NOTE}\", \"seen\": 1, \"note\": \"{NOTE}\"}}");
                 let refused = post(&urls[1], &bad);
-                assert!(refused.starts_with("HTTP/1.1 422") && !refused.contains(NOTE), "{refused}");
-                let long = format!(
-                    "{{\"n\": 1, \"seen\": 1, \"note\": \"{NOTE}{}\"}}",
-                    "x".repeat(40)
+                assert!(
+                    refused.starts_with("HTTP/1.1 422") && !refused.contains(NOTE),
+                    "{refused}"
                 );
+                let long =
+                    format!("{{\"n\": 1, \"seen\": 1, \"note\": \"{NOTE}{}\"}}", "x".repeat(40));
                 assert!(!post(&urls[1], &long).contains(NOTE));
             }
         }
@@ -373,10 +371,16 @@ fn a_hub_that_is_killed_encrypts_every_message_that_it_acknowledged_and_logs_non
     }
     let (hub, _) = start();
     let sent: Vec<u64> = (0..120).collect();
-    until("all messages are at the cloud", &home, || (numbers(&home, "sensor0") == sent).then_some(()));
+    until("all messages are at the cloud", &home, || {
+        (numbers(&home, "sensor0") == sent).then_some(())
+    });
     let found = assert_no_key_stream_twice(&home, "sensor0");
     assert_eq!(found, sent.into_iter().collect());
     drop(hub);
     assert!(home.log("hub").contains("refused a message"), "{}", home.log("hub"));
-    assert_no_plaintext(&home, &["hub", "gateway", "epochs.redb", "hub.log", "gateway.log"], &found);
+    assert_no_plaintext(
+        &home,
+        &["hub", "gateway", "epochs.redb", "hub.log", "gateway.log"],
+        &found,
+    );
 }

@@ -136,12 +136,8 @@ fn table(scene: &Scene, name: &str, minutes: std::ops::Range<u64>) {
     let mut text = String::from("ts,temperature,humidity,pressure\n");
     for minute in minutes {
         let time = 1_767_225_600 + minute * 60;
-        text += &format!(
-            "{time},20.{:02},40.{:02},{}\n",
-            minute % 100,
-            minute % 90,
-            100_000 + minute
-        );
+        text +=
+            &format!("{time},20.{:02},40.{:02},{}\n", minute % 100, minute % 90, 100_000 + minute);
     }
     scene.write(name, &text);
 }
@@ -234,7 +230,10 @@ fn a_column_that_is_added_later_is_granted_while_old_grants_still_open_and_the_o
         assert_eq!(see("new", "pressure"), open(180..360));
         assert_eq!(see("newest", "pressure"), open(240..360));
         let owner_sees = values(&scene, &cloud, "pressure", "--stream-secret dev1=kept.key");
-        assert_eq!(owner_sees[180..], (180..360).map(|at| (100_000 + at).to_string()).collect::<Vec<_>>());
+        assert_eq!(
+            owner_sees[180..],
+            (180..360).map(|at| (100_000 + at).to_string()).collect::<Vec<_>>()
+        );
         let granted = values(&scene, &cloud, "pressure", &keys("new"));
         assert_eq!(granted, owner_sees);
     }
@@ -245,7 +244,8 @@ fn a_grant_for_a_passphrase_is_opened_with_a_file_a_descriptor_or_at_the_termina
     let (scene, cloud) = stored("star");
     scene.write("pass", "correct horse\nnot this line\n");
     scene.write("wrong", "wrong horse\n");
-    let make = "grant make --owner keys/alice.owner --device dev1 --since 2026-01-01 --until 2026-01-02";
+    let make =
+        "grant make --owner keys/alice.owner --device dev1 --since 2026-01-01 --until 2026-01-02";
     let rest = "--columns temperature --passphrase-file pass --out warm.mgrant";
     with_roster(&scene, &format!("{make} {rest}")).done();
     grant(&scene, "damp", "humidity", "2026-01-02");
@@ -259,7 +259,8 @@ fn a_grant_for_a_passphrase_is_opened_with_a_file_a_descriptor_or_at_the_termina
     let missing = with_roster(&scene, &format!("{get} --identity damp.txt"));
     let line = missing.failed(2);
     assert!(line.contains("OtherKeyKind") && line.contains("--passphrase-file"), "{line}");
-    let alone = with_roster(&scene, "get dev1 --from http://127.0.0.1:9 --rate 1 --identity damp.txt");
+    let alone =
+        with_roster(&scene, "get dev1 --from http://127.0.0.1:9 --rate 1 --identity damp.txt");
     assert!(alone.failed(2).contains("--grant"), "{alone:?}");
 
     // A descriptor of the shell.
@@ -280,8 +281,24 @@ fn a_grant_for_a_passphrase_is_opened_with_a_file_a_descriptor_or_at_the_termina
     let output = shell(&script, &["sh", "-c"]).wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     // The terminal, whose input and output `script` passes on.
-    scene.run(&["get", "dev1", "--from", &cloud.url, "--rate", "1", "--proof", "p.mproof", "--out", "out.csv",
-        "--roster", "roster.cbor", "--operator", "keys/op.pub.pem"]).done();
+    scene
+        .run(&[
+            "get",
+            "dev1",
+            "--from",
+            &cloud.url,
+            "--rate",
+            "1",
+            "--proof",
+            "p.mproof",
+            "--out",
+            "out.csv",
+            "--roster",
+            "roster.cbor",
+            "--operator",
+            "keys/op.pub.pem",
+        ])
+        .done();
     let verify = format!("{program} verify p.mproof --grant warm.mgrant --out read.csv {roster}");
     let mut asked = shell(&verify, &["script", "-q", "-e", "/dev/null", "-c"]);
     let (mut stdin, mut stdout) = (asked.stdin.take().unwrap(), asked.stdout.take().unwrap());

@@ -160,7 +160,9 @@ fn temporary_files_of_killed_commands_are_removed_at_the_next_use_unless_they_ar
     let to = reader.recipient().as_str();
     let abandoned = scene.path("keys/.alice.owner.0123456789abcdef.tmp");
     let uses = [
-        format!("grant make --owner keys/alice.owner --since -2d --until -1d --to {to} --out x.mgrant"),
+        format!(
+            "grant make --owner keys/alice.owner --since -2d --until -1d --to {to} --out x.mgrant"
+        ),
         "owner forget --owner keys/alice.owner --before 2026-01-01".to_owned(),
     ];
     for command in uses {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use moteseal_client::Session;
 use moteseal_client::decrypt::{DeviceKeys, SealKeys};
 use moteseal_client::estimate::Estimator;
-use moteseal_client::Session;
 use moteseal_core::confidential::{KeyCommitments, MAX_KEY_COMMITMENTS, Nonce, StreamSecret};
 use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::record::EpochNumber;
@@ -21,8 +21,7 @@ use moteseal_verify::Roster;
 use moteseal_verify::issue::{FirstRoster, NextRoster};
 
 use crate::confidential::{
-    BASE, Cells, FIELDS, encode, encrypted, next_index, record, secret_of, streams,
-    unchecked,
+    BASE, Cells, FIELDS, encode, encrypted, next_index, record, secret_of, streams, unchecked,
 };
 use crate::support::{EPOCH, Group, everything};
 
@@ -77,8 +76,7 @@ impl World {
         }
         // Bob claims the first device, too.
         bob.add(group.device("mote-1"), StreamSecret::new([77; 32], BASE), &columns).unwrap();
-        let [reader, thief] =
-            [(); 2].map(|()| Unlock::Identities(vec![Identity::generate()]));
+        let [reader, thief] = [(); 2].map(|()| Unlock::Identities(vec![Identity::generate()]));
         let mut world = Self {
             group,
             rosters: [first, second],
@@ -141,7 +139,10 @@ impl World {
     }
 
     /// Seals records of an epoch after a change of the device, and returns the answer.
-    fn answer(&self, seal: &dyn Fn(&Schema<'_>, &Position) -> (Vec<Vec<u8>>, KeyCommitments)) -> Vec<u8> {
+    fn answer(
+        &self,
+        seal: &dyn Fn(&Schema<'_>, &Position) -> (Vec<Vec<u8>>, KeyCommitments),
+    ) -> Vec<u8> {
         let bytes = encode(&FIELDS);
         let mut position = self.group.start("mote-1");
         let (records, keys) = seal(&Schema::decode(&bytes).unwrap(), &position);
@@ -245,7 +246,11 @@ type Lie = (&'static str, fn(&World) -> String, &'static str);
 
 /// Files and grants: who may open what, and until when.
 const GRANTS: [Lie; 30] = [
-    ("a thief opens the file", |world| world.open_at(&world.file, &world.thief, 0), "NoMatchingKey"),
+    (
+        "a thief opens the file",
+        |world| world.open_at(&world.file, &world.thief, 0),
+        "NoMatchingKey",
+    ),
     (
         "the reader encrypts the grant for a thief",
         |world| {
@@ -301,7 +306,11 @@ const GRANTS: [Lie; 30] = [
         "Damaged",
     ),
     ("a grant in plaintext", |world| world.open(&world.signed), "NotEncrypted"),
-    ("a grant after its end", |world| world.open_at(&world.file, &world.reader, END + 1), "GrantExpired"),
+    (
+        "a grant after its end",
+        |world| world.open_at(&world.file, &world.reader, END + 1),
+        "GrantExpired",
+    ),
     (
         "a reader moves the end",
         |world| {
@@ -357,11 +366,7 @@ const GRANTS: [Lie; 30] = [
         },
         "WrongGroup",
     ),
-    (
-        "a roster as a grant",
-        |world| world.open_signed(world.rosters[1].bytes()),
-        "WrongType",
-    ),
+    ("a roster as a grant", |world| world.open_signed(world.rosters[1].bytes()), "WrongType"),
     (
         "a later version of the format",
         |world| world.open_changed(|payload| payload.with(0, int(2))),
@@ -427,9 +432,7 @@ const GRANTS: [Lie; 30] = [
     (
         "a base epoch at the end of time",
         |world| {
-            world.open_changed(|payload| {
-                change(payload, &[7, 0, 2], Value::Uint(u64::MAX - 5))
-            })
+            world.open_changed(|payload| change(payload, &[7, 0, 2], Value::Uint(u64::MAX - 5)))
         },
         "FieldOutOfRange",
     ),
@@ -457,8 +460,7 @@ const SEALS: [Lie; 16] = [
     (
         "a grant of the epoch before",
         |world| {
-            let signed =
-                world.sign(&world.alice, "mote-1", "temperature", (EPOCH - 9, EPOCH - 1));
+            let signed = world.sign(&world.alice, "mote-1", "temperature", (EPOCH - 9, EPOCH - 1));
             world.granted(&world.honest(), &signed)
         },
         "NotCovered",
@@ -566,10 +568,8 @@ const SEALS: [Lie; 16] = [
         "a cloud alters ciphertext",
         |world| {
             let mut answer = world.honest();
-            let sealed = world.sealed(
-                &Schema::decode(&encode(&FIELDS)).unwrap(),
-                &world.group.start("mote-1"),
-            );
+            let sealed = world
+                .sealed(&Schema::decode(&encode(&FIELDS)).unwrap(), &world.group.start("mote-1"));
             let record = &sealed.0[3];
             let at = answer.windows(record.len()).position(|at| at == record).unwrap();
             answer[at] ^= 1;
@@ -610,9 +610,14 @@ const OWNERS: [Lie; 5] = [
         |world| make(world, |request| request.purpose = "\u{1b}[2J"),
         "InvalidPurpose",
     ),
-    ("an SSH key as a recipient", |_| {
-        Recipient::parse("ssh-ed25519 AAAA").map_or_else(|error| error.name().to_owned(), |_| String::new())
-    }, "InvalidRecipient"),
+    (
+        "an SSH key as a recipient",
+        |_| {
+            Recipient::parse("ssh-ed25519 AAAA")
+                .map_or_else(|error| error.name().to_owned(), |_| String::new())
+        },
+        "InvalidRecipient",
+    ),
 ];
 
 /// Asks an owner that has forgotten the past for a grant.
@@ -644,7 +649,10 @@ fn more_than_fifty_lies_and_abuses_are_each_refused_by_their_name() {
     assert_eq!(world.open_nodes(array([node(4, 0), node(4, 1)])), "opened");
     assert_eq!(world.granted(&world.honest(), &world.signed), "20.00");
     assert_eq!(world.granted(&world.stated(|_| ()), &world.signed), "20.00");
-    assert_eq!(make(&world, |request| request.epochs = EpochNumber(EPOCH + 1)..=EpochNumber(EPOCH + 1)), "made");
+    assert_eq!(
+        make(&world, |request| request.epochs = EpochNumber(EPOCH + 1)..=EpochNumber(EPOCH + 1)),
+        "made"
+    );
     let lies: Vec<&Lie> = GRANTS.iter().chain(&SEALS).chain(&OWNERS).collect();
     assert!(lies.len() > 50);
     for (what, lie, expected) in lies {

@@ -392,9 +392,9 @@ impl Mapping {
             column: column.name.clone(),
             what: format!(
                 "{} at {} does not fit {field}: {why}",
-                // The error is logged, and the value of an encrypted column must not leave the process.
+                // The value of an encrypted column must not appear in a log.
                 if field.suite.is_some() {
-                    "the value".to_owned()
+                    "the value".into()
                 } else {
                     format!("{:?}", cut(&cell))
                 },
@@ -560,23 +560,12 @@ mod tests {
 
     #[test]
     fn errors_have_no_value_of_an_encrypted_column() {
-        let columns = ["a::u8!", "b::enum(off,on)!aes", "c::timestamp!", "d::i16/100!"];
         for rounds in [false, true] {
-            let mapping = Mapping::new(&Settings { rounds, ..settings(&columns) }).unwrap();
-            for (column, secret, value) in [
-                ("a", "-4711", "-4711"),
-                ("a", "hidden", "\"hidden\""),
-                ("b", "hidden", "\"hidden\""),
-                ("c", "hidden", "\"hidden\""),
-                ("d", "4711.1234", "4711.1234"),
-            ] {
-                let mut message = r#"{"a": 1, "b": "on", "c": 1, "d": 1}"#.to_owned();
-                let at = message.find(&format!("\"{column}\"")).unwrap() + 5;
-                let end = at + message[at..].find([',', '}']).unwrap();
-                message.replace_range(at..end, value);
-                let shown = shown(&mapping, None, &message);
-                assert!(shown.starts_with(&format!("column {column}: ")), "{shown}");
-                assert!(!shown.contains(secret), "{shown}");
+            for column in ["a::u64!", "a::enum(off,on)!aes", "a::timestamp!", "a::i16/100!"] {
+                let mapping = Mapping::new(&Settings { rounds, ..settings(&[column]) }).unwrap();
+                let shown = shown(&mapping, None, r#"{"a": "-4711.1234hidden"}"#);
+                assert!(shown.starts_with("column a: the value at /a does not fit"), "{shown}");
+                assert!(!shown.contains("4711") && !shown.contains("hidden"), "{shown}");
             }
         }
     }

@@ -37,3 +37,4 @@ mod sums;
 mod support;
 mod time_server;
 mod trickling;
+mod urgent_keys;

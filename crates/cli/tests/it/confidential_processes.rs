@@ -267,6 +267,7 @@ fn a_device_that_is_killed_and_copied_back_encrypts_everything_and_reuses_no_key
             home.gateway_url()
         ),
     );
+    fs::create_dir(home.path("dev")).unwrap();
     let mut device = Device::start(&home);
     let warned = |log: &str| log.contains("dev.stream.key") && log.contains("remove it: shred -u");
     assert!(warned(&home.log("dev")), "{}", home.log("dev"));

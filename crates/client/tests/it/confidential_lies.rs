@@ -30,6 +30,9 @@ const ALL: u32 = u32::MAX;
 /// The end of the grant, in Unix milliseconds.
 const END: u64 = 1_000;
 
+/// The records of a seal, and what it states about their keys.
+type SealedRecords = (Vec<Vec<u8>>, KeyCommitments);
+
 fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]).unwrap()
 }
@@ -139,10 +142,7 @@ impl World {
     }
 
     /// Seals records of an epoch after a change of the device, and returns the answer.
-    fn answer(
-        &self,
-        seal: &dyn Fn(&Schema<'_>, &Position) -> (Vec<Vec<u8>>, KeyCommitments),
-    ) -> Vec<u8> {
+    fn answer(&self, seal: &dyn Fn(&Schema<'_>, &Position) -> SealedRecords) -> Vec<u8> {
         let bytes = encode(&FIELDS);
         let mut position = self.group.start("mote-1");
         let (records, keys) = seal(&Schema::decode(&bytes).unwrap(), &position);
@@ -163,7 +163,7 @@ impl World {
     }
 
     /// Returns the records that the device seals, and what it states about their keys.
-    fn sealed(&self, schema: &Schema<'_>, position: &Position) -> (Vec<Vec<u8>>, KeyCommitments) {
+    fn sealed(&self, schema: &Schema<'_>, position: &Position) -> SealedRecords {
         let (nonce, place) = (Nonce([8; 12]), (EpochNumber(EPOCH), next_index(position)));
         let device = self.group.device("mote-1");
         let streams = streams(schema, device, place, (&secret_of("mote-1"), nonce));

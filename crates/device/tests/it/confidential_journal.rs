@@ -390,7 +390,8 @@ fn keys_come_from_the_file_and_only_missing_ones_from_the_secret() {
 
 /// Returns the encoded schema of numbered columns, which are encrypted.
 fn numbered(columns: std::ops::Range<u32>) -> Vec<u8> {
-    let texts: Vec<String> = columns.map(|number| format!("c{number}::u16!")).collect();
+    let texts: Vec<String> =
+        columns.map(|number| format!("c{number}::u16!#{}", number + 1)).collect();
     let fields: Vec<Field<'_>> = texts.iter().map(|text| Field::parse(text).unwrap()).collect();
     let mut buffer = [0; MAX_SCHEMA];
     Schema::encode(&fields, &mut buffer).unwrap().as_bytes().to_vec()

@@ -30,7 +30,7 @@ impl Now<'_> {
 
 impl<K: Signer + Send> Run<'_, K> {
     /// Remembers the reading that was just sealed. `record` is the record as it is sealed, so encrypted
-    /// columns are ciphertext. [`Sensors`](crate::Sensors) leaves them out.
+    /// columns are ciphertext. [`Sensors`](crate::sensors::Sensors) leaves them out.
     pub(super) fn note_newest(&mut self, unix_ms: u64, record: &[u8]) {
         if self.settings.publisher.is_none() {
             return;

@@ -92,7 +92,8 @@ impl OwnerFile {
     /// can have keys that the owner has forgotten since.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         // The folder may be read-only, and another command may write the file.
-        if let Ok(lock) = open_lock(path)
+        if path.exists()
+            && let Ok(lock) = open_lock(path)
             && lock.try_lock().is_ok()
         {
             moteseal_files::remove_abandoned(path);

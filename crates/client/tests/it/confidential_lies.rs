@@ -96,11 +96,13 @@ impl World {
     }
 
     fn sign(&self, owner: &Owner, device: &str, column: &str, epochs: (u64, u64)) -> Vec<u8> {
+        let (devices, columns) = ([self.group.device(device)], [column]);
+        let recipients = recipient(&self.reader);
         let request = GrantRequest {
-            devices: &[self.group.device(device)],
-            columns: Some(&[column]),
+            devices: &devices,
+            columns: Some(&columns),
             epochs: EpochNumber(epochs.0)..=EpochNumber(epochs.1),
-            recipients: &recipient(&self.reader),
+            recipients: &recipients,
             not_after_ms: Some(END),
             purpose: "test",
         };

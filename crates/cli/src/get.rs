@@ -22,6 +22,8 @@ use crate::terminal::{Stdout, diagnostic, is_json};
 
 mod urgent;
 
+pub(crate) use urgent::conflict_text;
+
 /// Get sealed readings and verify that they are authentic and complete, and that the cloud did not
 /// choose the sample.
 #[derive(Args, Debug)]

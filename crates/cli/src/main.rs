@@ -13,6 +13,7 @@ mod chain;
 mod client_error;
 mod cloud;
 mod cloud_query;
+mod column_names;
 mod config;
 mod destination;
 mod device;

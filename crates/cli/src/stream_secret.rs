@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::random;
-use crate::terminal::report;
+use crate::terminal::{diagnostic, report};
 
 /// Make the secret of a device's stream, from which the keys of its encrypted columns are derived.
 #[derive(Args, Debug)]
@@ -58,6 +58,9 @@ fn read(path: &Path) -> Result<StreamSecret, Failure> {
     })
 }
 
+/// The key of the configuration that names a device's stream secret.
+pub(crate) const IN_CONFIGURATION: &str = "stream_secret";
+
 /// Where a device's stream secret is.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnSecret<'a> {
@@ -70,6 +73,18 @@ pub(crate) struct OwnSecret<'a> {
 impl OwnSecret<'_> {
     fn exists(self) -> Option<PathBuf> {
         self.path.filter(|path| path.exists()).map(Path::to_owned)
+    }
+
+    /// Warns about a file that a device no longer needs. A command that seals a table is run where the
+    /// secret is kept.
+    fn warn(self, path: &Path) {
+        if self.named == IN_CONFIGURATION {
+            let path = path.display();
+            diagnostic(format_args!(
+                "{path}: the device has derived its keys, and whoever takes this file reads everything that \
+                 the device has encrypted with it; remove it: shred -u {path}"
+            ));
+        }
     }
 
     /// Returns the failure of a device that has no keys for its encrypted columns.
@@ -116,7 +131,11 @@ impl OwnSecret<'_> {
             Some(path) if schema.encrypted_count() > 0 => Some(read(&path)?),
             _ => None,
         };
-        let profile = match outbox.column_keys(schema, secret.as_ref()) {
+        let keys = outbox.column_keys(schema, secret.as_ref());
+        if let (Ok(Some(_)), Some(path)) = (&keys, self.exists()) {
+            self.warn(&path);
+        }
+        let profile = match keys {
             Ok(Some(keys)) => Profile::with_columns(roster, name, scheme, schema, keys),
             Ok(None) => Profile::new(roster, name, scheme, schema),
             Err(OutboxError::NoStreamSecret(_)) => return Err(self.missing(schema)),

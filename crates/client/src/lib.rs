@@ -121,4 +121,4 @@ pub use pinned::{OlderReading, PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
 pub use rows::{NoRows, Rows, Sink};
 pub use session::{PIECE, Session};
-pub use urgent::{UrgentAnswer, UrgentCheck, UrgentRequest};
+pub use urgent::{UrgentAnswer, UrgentCheck, UrgentConflict, UrgentRequest};

@@ -35,6 +35,7 @@ mod coap_dissected;
 mod coap_memory;
 mod coap_transport;
 mod column_groups;
+mod confidential_processes;
 mod confidential_readings;
 mod device_faults;
 mod device_processes;

@@ -9,7 +9,7 @@ use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::schema::{Field, FieldType, RecordError, Schema, Value, ValueError};
 use moteseal_lanes::{Host, Recall};
-use moteseal_seal::sample::UniformSample;
+use moteseal_seal::sample::Sample;
 use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{SchemaEntry, Urgent};
 
@@ -201,20 +201,10 @@ impl PartColumns {
         engine: &Recall,
     ) -> Result<Option<Vec<u8>>, (Sequence, PlaintextError)> {
         let Some(mut decryption) = self.decryption(entry) else { return Ok(None) };
-<<<<<<< HEAD
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
-        sample.sample().for_each(engine, |seq, _, record| {
+        sample.for_each(engine, |seq, _, record| {
             bytes.extend_from_slice(record);
             records.push((seq, record.len()));
-=======
-        let (mut bytes, mut result) = (Vec::new(), Ok(()));
-        sample.for_each(engine, |seq, _, record| {
-            if result.is_ok() {
-                let start = bytes.len();
-                bytes.extend_from_slice(record);
-                result = decryption.apply(seq, &mut bytes[start..]).map_err(|error| (seq, error));
-            }
->>>>>>> columns
         });
         decryption.apply_all(engine.host(), &records, &mut bytes)?;
         Ok(Some(bytes))

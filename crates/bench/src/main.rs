@@ -18,6 +18,7 @@ mod lab;
 mod load;
 mod measure;
 mod mqtt;
+mod redactable;
 mod rerum;
 mod retrieval;
 mod seals;
@@ -77,6 +78,8 @@ enum Suite {
     Broadcast(broadcast::Arguments),
     /// Write the tables and figures of Papadopoulos et al. on exact private sums
     Sums(sums::Arguments),
+    /// Compare malleable signatures: bytes, times, and who can redact what
+    Redactable(redactable::Arguments),
     /// Write every table and figure of the four papers and of RERUM D5.3 to one page
     Lab(lab::Arguments),
     /// Run a cloud service for other suites, which start it as a process
@@ -148,6 +151,7 @@ fn main() -> ExitCode {
         Suite::Verification(output) => (output, verification::run()),
         Suite::Broadcast(arguments) => return broadcast::main(&arguments),
         Suite::Sums(arguments) => return sums::main(&arguments),
+        Suite::Redactable(arguments) => return redactable::main(&arguments),
         Suite::Lab(arguments) => return lab::main(&arguments),
         Suite::Serve { folder, name, sync } => {
             return match load::serve(&folder, &name, sync == "sync") {

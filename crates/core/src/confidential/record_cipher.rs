@@ -71,10 +71,16 @@ impl EncryptedColumns {
         Self { columns }
     }
 
+    /// Returns the columns. A free place ends the search: a mote encrypts with one or two columns, and
+    /// there are 16 places.
+    fn iter(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().map_while(Option::as_ref)
+    }
+
     /// Returns the number of encrypted columns.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.columns.iter().flatten().count()
+        self.iter().count()
     }
 
     /// Returns whether no column is encrypted.
@@ -86,7 +92,7 @@ impl EncryptedColumns {
     /// Returns the byte offset in a record, the width and the suite of each encrypted column, in the
     /// order of the schema; `None` for a text.
     pub fn fixed_cells(&self) -> impl Iterator<Item = Option<(usize, usize, Suite)>> + '_ {
-        self.columns.iter().flatten().map(|column| match column.place {
+        self.iter().map(|column| match column.place {
             Place::Fixed { start, width } => Some((start.into(), width.into(), column.suite)),
             Place::Text { .. } => None,
         })
@@ -110,10 +116,10 @@ impl EncryptedColumns {
             return Err(CipherError::KeyCount);
         }
         let fits = |(column, stream): (&Column, &KeyStream)| column.suite == stream.key().suite();
-        if !self.columns.iter().flatten().zip(&*streams).all(fits) {
+        if !self.iter().zip(&*streams).all(fits) {
             return Err(CipherError::WrongSuite);
         }
-        for (column, stream) in self.columns.iter().flatten().zip(streams) {
+        for (column, stream) in self.iter().zip(streams) {
             column.apply(seq, record, stream)?;
         }
         Ok(())
@@ -137,7 +143,7 @@ impl EncryptedColumns {
             return Err(CipherError::KeyCount);
         }
         let mut decrypted = 0;
-        for (column, stream) in self.columns.iter().flatten().zip(streams) {
+        for (column, stream) in self.iter().zip(streams) {
             let Some(stream) = stream else { continue };
             if column.suite != stream.key().suite() {
                 return Err(CipherError::WrongSuite);

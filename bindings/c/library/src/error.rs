@@ -255,8 +255,27 @@ pub enum moteseal_error {
     UnknownSuite = 155,
     /// A schema of more than 16 encrypted columns.
     TooManyEncryptedFields = 156,
-    /// A schema with encrypted columns, which this library cannot encrypt.
+    /// The device has encrypted columns: a seal and an urgent event need a `moteseal_cipher`.
     NoStreamSecret = 157,
+
+    // Encrypted columns.
+    /// The epoch is before the base epoch of the stream secret, or more than 2^32 - 1 epochs after
+    /// it.
+    EpochOutOfKeyRange = 158,
+    /// The keys of the epoch have been erased, because a later epoch has begun.
+    KeyErased = 159,
+    /// A stored key is damaged.
+    MalformedKey = 160,
+    /// The schema has no encrypted columns.
+    KeyCount = 161,
+    /// The keys are for other columns than those of the schema.
+    WrongColumn = 162,
+    /// An event with this sequence number, or a later one, has been encrypted already.
+    SequenceReused = 163,
+    /// The seal has too many events for AES-128: close it and open the next.
+    KeyStreamEnd = 164,
+    /// A column needs AES-128, which is not built in (feature `aes128`).
+    UnsupportedSuite = 165,
 }
 
 use moteseal_error as Error;
@@ -375,6 +394,14 @@ impl Error {
         (Self::UnknownSuite, c"UnknownSuite"),
         (Self::TooManyEncryptedFields, c"TooManyEncryptedFields"),
         (Self::NoStreamSecret, c"NoStreamSecret"),
+        (Self::EpochOutOfKeyRange, c"EpochOutOfKeyRange"),
+        (Self::KeyErased, c"KeyErased"),
+        (Self::MalformedKey, c"MalformedKey"),
+        (Self::KeyCount, c"KeyCount"),
+        (Self::WrongColumn, c"WrongColumn"),
+        (Self::SequenceReused, c"SequenceReused"),
+        (Self::KeyStreamEnd, c"KeyStreamEnd"),
+        (Self::UnsupportedSuite, c"UnsupportedSuite"),
     ];
 
     /// Returns the code of the error with this name.

@@ -70,6 +70,7 @@ mod lying_cloud;
 mod lying_devices;
 mod lying_table;
 mod lying_trees;
+mod mote_encrypted;
 mod mote_health;
 mod mote_qemu;
 mod named_readings;

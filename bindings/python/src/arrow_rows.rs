@@ -10,6 +10,7 @@ use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
+use moteseal_client::decrypt::ColumnKeyFiles;
 use moteseal_client::output::Batches;
 use moteseal_client::pinned::PinFile;
 use moteseal_client::proof::{self, Scope};
@@ -17,6 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::failure::Problem;
+use crate::keys::key_files;
 use crate::query::pin_file;
 use crate::roster::roster;
 use crate::verification_report::{Report, incomplete, loads};
@@ -158,9 +160,11 @@ impl Answer {
 /// Verifies a proof (.mproof) and returns its rows. Needs no network.
 ///
 /// If the proof contradicts a pinned seal, it is rejected. If it is redacted, the rows are authentic and
-/// not complete; allow_incomplete=True returns them. For pinned_seals, see moteseal.Client.
+/// not complete; allow_incomplete=True returns them. For pinned_seals, see moteseal.Client; for the keys of
+/// encrypted columns, moteseal.Client.get.
 #[pyfunction]
-#[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false))]
+#[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn verify_proof(
     py: Python<'_>,
     path: PathBuf,
@@ -168,10 +172,14 @@ pub(crate) fn verify_proof(
     operator: Option<PathBuf>,
     pinned_seals: Option<&Bound<'_, PyAny>>,
     allow_incomplete: bool,
+    grants: Option<&Bound<'_, PyAny>>,
+    identity: Option<PathBuf>,
+    stream_secrets: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<Answer>> {
+    let keys = key_files(grants, identity, stream_secrets)?;
     let roster = self::roster(roster, operator)?.get().roster.clone();
     let pin_file = pin_file(pinned_seals)?;
-    let answer = work::run(py, move |stop| verified(&path, &roster, &pin_file, stop))?;
+    let answer = work::run(py, move |stop| verified(&path, &roster, &pin_file, &keys, stop))?;
     answer.complete_or(allow_incomplete, py)
 }
 
@@ -179,13 +187,20 @@ fn verified(
     path: &Path,
     roster: &Arc<moteseal_verify::Roster>,
     pin_file: &PinFile,
+    keys: &ColumnKeyFiles,
     stop: &Stop,
 ) -> Result<Answer, Problem> {
+    let keys = keys.open(roster)?;
+    let mut keys = keys.set();
     let mut pinned = pin_file.open(roster).map_err(|error| Problem::of(&error, roster))?;
     let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
     let mut rows = Batches::new();
     let mut sink = Stoppable { sink: &mut rows, stop };
-    let found = proof::verify(Stopping { file, stop }, path, roster, pinned.as_ref(), &mut sink);
+    let (source, known) = (Stopping { file, stop }, pinned.as_ref());
+    let found = match &mut keys {
+        Some(keys) => proof::verify_with_keys(source, path, roster, known, keys, &mut sink),
+        None => proof::verify(source, path, roster, known, &mut sink),
+    };
     let (scope, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
     if stop.is_stopped() {
         return Err(Problem::stopped());

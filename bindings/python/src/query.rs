@@ -70,7 +70,7 @@ pub(crate) fn query(
     })
 }
 
-fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
+pub(crate) fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
     match found.get_type().name() {
         Ok(name) => PyTypeError::new_err(format!("{what}: expected {expected}, got {name}")),
         Err(error) => error,

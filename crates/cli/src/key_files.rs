@@ -1,17 +1,13 @@
 //! The arguments with the keys of encrypted columns: grants, and the stream secrets of devices.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use moteseal_client::decrypt::{DeviceKeys, KeySet};
-use moteseal_core::confidential::StreamSecret;
-use moteseal_core::record::DeviceId;
-use moteseal_grant::{OpenGrant, decode_stream_secret};
+use moteseal_client::decrypt::{ColumnKeyFiles, OpenKeys};
 use moteseal_verify::Roster;
-use zeroize::Zeroizing;
 
-use crate::failure::{Exit, Failure};
-use crate::files;
+use crate::client_error;
+use crate::failure::Failure;
 use crate::grant::{self, Unlocking};
 
 /// The keys of encrypted columns. Without them, the cells of these columns are empty.
@@ -34,26 +30,6 @@ fn device_file(text: &str) -> Result<(String, PathBuf), String> {
     Ok((name.to_owned(), path.into()))
 }
 
-/// The keys that were read from the files.
-pub(crate) struct OpenKeys {
-    grants: Vec<OpenGrant>,
-    secrets: Vec<(DeviceId, StreamSecret)>,
-}
-
-impl OpenKeys {
-    /// Returns the keys, or `None` if no argument names any.
-    pub(crate) fn set(&self) -> Option<KeySet<'_>> {
-        let mut set = KeySet::new();
-        for (device, secret) in &self.secrets {
-            set.add(DeviceKeys::new(*device, secret.clone()));
-        }
-        for grant in &self.grants {
-            set.add(grant.keys());
-        }
-        (!set.is_empty()).then_some(set)
-    }
-}
-
 impl KeyFiles {
     /// Returns whether an argument names keys.
     pub(crate) fn is_given(&self) -> bool {
@@ -72,25 +48,12 @@ impl KeyFiles {
             let what = "--identity and --passphrase-file open grants; name one with --grant";
             return Err(Failure::usage(what));
         }
-        let grants = self.grants.iter().map(|path| grant::open(path, &self.unlocking, roster));
-        let grants = grants.collect::<Result<_, _>>()?;
-        let mut secrets = Vec::new();
-        for (name, path) in &self.stream_secrets {
-            let device = roster.id(name).ok_or_else(|| {
-                Failure::usage(format_args!("--stream-secret: the roster has no device {name}"))
-            })?;
-            let secret = decode_stream_secret(&text(path)?);
-            let secret =
-                secret.map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))?;
-            secrets.push((device, secret));
+        let stream_secrets = self.stream_secrets.clone();
+        let files = ColumnKeyFiles { stream_secrets, ..ColumnKeyFiles::default() };
+        let mut keys = files.open(roster).map_err(|error| client_error::input(&error))?;
+        for path in &self.grants {
+            keys.add(grant::open(path, &self.unlocking, roster)?);
         }
-        Ok(OpenKeys { grants, secrets })
+        Ok(keys)
     }
-}
-
-/// Reads a file of text that is secret.
-fn text(path: &Path) -> Result<Zeroizing<String>, Failure> {
-    let bytes = files::read(path)?;
-    let text = str::from_utf8(&bytes).map_err(|_| Failure::usage("not UTF-8 text").about(path))?;
-    Ok(Zeroizing::new(text.to_owned()))
 }

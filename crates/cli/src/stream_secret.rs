@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_core::confidential::StreamSecret;
+use moteseal_core::confidential::{KeyAccessError, Path as ColumnPath, StreamSecret};
 use moteseal_core::record::{EpochNumber, Scheme};
 use moteseal_core::schema::Schema;
 use moteseal_device::column_keys::path_of;
@@ -107,15 +107,38 @@ impl OwnSecret<'_> {
     /// `chain` is the state of its chain.
     pub(crate) fn check(self, schema: &Schema<'_>, chain: &Path) -> Result<(), Failure> {
         if schema.encrypted_count() == 0 {
-            let what = "there is a stream secret, and no column is encrypted; mark the columns to encrypt \
-                        with ! at their end, or leave the secret out";
-            return self.path.map_or(Ok(()), |_| Err(Failure::usage(what)));
+            return self.check_absent();
         }
         match self.exists() {
             Some(path) => read(&path).map(drop),
             None if path_of(chain).exists() => Ok(()),
             None => Err(self.missing(schema)),
         }
+    }
+
+    /// Checks that there is no secret, because no column is encrypted.
+    fn check_absent(self) -> Result<(), Failure> {
+        let what = "there is a stream secret, and no column is encrypted; mark the columns to encrypt \
+                    with ! at their end, or leave the secret out";
+        self.path.map_or(Ok(()), |_| Err(Failure::usage(what)))
+    }
+
+    /// Returns the keys of the encrypted columns from an epoch on, or from the base epoch of the secret if
+    /// that is later.
+    pub(crate) fn keys_from(
+        self,
+        schema: &Schema<'_>,
+        epoch: EpochNumber,
+    ) -> Result<Vec<ColumnPath>, Failure> {
+        if schema.encrypted_count() == 0 {
+            return self.check_absent().map(|()| Vec::new());
+        }
+        let secret = read(&self.exists().ok_or_else(|| self.missing(schema))?)?;
+        let epoch = epoch.max(secret.base());
+        let columns = schema.encrypted_columns();
+        let paths = columns.map(|(_, column)| ColumnPath::new(&secret.column(column), epoch));
+        let paths: Result<_, _> = paths.collect();
+        paths.map_err(|error: KeyAccessError| Failure::named(Exit::Usage, error.named()))
     }
 
     /// Returns the profile of the device with a name and a scheme, with the keys of its encrypted

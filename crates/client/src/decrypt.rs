@@ -6,10 +6,14 @@
 //! whose key is missing is withheld: its cells are null in every output, and [`Withheld`] states why.
 
 mod device_keys;
+#[cfg(feature = "grants")]
+mod key_files;
 mod key_set;
 mod part;
 
 pub use device_keys::DeviceKeys;
+#[cfg(feature = "grants")]
+pub use key_files::{ColumnKeyFiles, OpenKeys};
 pub use key_set::KeySet;
 pub use moteseal_core::confidential::{KeyRequest, SealKeys};
 pub use part::{Column, PlaintextError, Readable};

@@ -1,5 +1,6 @@
 //! The faults that end the mote's program.
 
+use crate::flash::FlashFailed;
 use crate::journal::JournalError;
 
 /// Why the mote cannot continue.
@@ -19,6 +20,8 @@ pub enum Fault {
     Levels,
     /// The seal could not be signed.
     Sign,
+    /// There are no keys of the encrypted columns, or not for the epoch.
+    NoKeys,
 }
 
 impl Fault {
@@ -32,7 +35,14 @@ impl Fault {
             Self::Readings => "NoSuchReadings",
             Self::Levels => "LevelsMismatch",
             Self::Sign => "NotSigned",
+            Self::NoKeys => "NoStreamSecret",
         }
+    }
+}
+
+impl From<FlashFailed> for Fault {
+    fn from(error: FlashFailed) -> Self {
+        Self::Journal(error.into())
     }
 }
 

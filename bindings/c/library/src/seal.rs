@@ -7,6 +7,7 @@ use ::moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
 use ::moteseal_seal::{Answers, MAX_MESSAGE, Position, Seal, SealError, Statement, Unverified};
 use moteseal_core::Digest;
 use moteseal_core::cbor::{BufferTooSmall, Writer};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
@@ -174,6 +175,7 @@ impl<'c> Closing<'c> {
     /// `seal` points to memory for a seal.
     pub(crate) unsafe fn seal(
         &self,
+        keys: Option<KeyCommitments>,
         folded: Folded,
         seal: *mut moteseal_seal,
     ) -> Result<(), Error> {
@@ -187,6 +189,7 @@ impl<'c> Closing<'c> {
         statement.last_in_epoch = self.last_in_epoch;
         statement.restart = chain.restarted(open_seal.index);
         statement.schema = Digest(device.schema);
+        statement.keys = keys;
         statement.salt = open_seal.salt;
         statement.counters = folded.counters;
         if let Some(answers) = self.answers {

@@ -74,6 +74,7 @@ mod lying_devices;
 mod lying_stream;
 mod lying_table;
 mod lying_trees;
+mod mote_encrypted;
 mod mote_health;
 mod mote_qemu;
 mod named_readings;

@@ -143,6 +143,7 @@ fn verify(device: &Device, schema: &Schema<'_>, seals: &[Sealed], host: Host) ->
         framing: Framing::fixed(4).expect("a record has 4 bytes"),
         check: check.as_ref(),
         encrypted: schema.encrypted_count(),
+        groups: None,
     };
     let mut events = 0;
     for sealed in seals {

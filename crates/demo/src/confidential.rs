@@ -163,6 +163,7 @@ pub(crate) async fn play(
         since: start.epochs.0,
         until: None,
         choice: Choice::Rate(Rate::ALL),
+        columns: Vec::new(),
     };
     let request = moteseal_client::Client::new(cloud, &start.roster).query(&query);
     let verified = request.proof(&proof).run(&mut nobody).await.map_err(internal)?;

@@ -248,10 +248,10 @@ fn measure(device: &Device, readings: u32, report: &mut Report) {
             Contender::new(events, || drop(black_box(seal_all(&plain, false)))),
             Contender::new(events, || drop(black_box(seal_all(&hidden, true)))),
             Contender::new(events, || {
-                assert_eq!(verify(device, &plain, &of_plain, host), events as u64)
+                assert_eq!(verify(device, &plain, &of_plain, host), events as u64);
             }),
             Contender::new(events, || {
-                assert_eq!(verify(device, &hidden, &of_hidden, host), events as u64)
+                assert_eq!(verify(device, &hidden, &of_hidden, host), events as u64);
             }),
             Contender::new(events, || {
                 decrypt(keyed, (&of_hidden, &mut records), &sequences, (host, false));

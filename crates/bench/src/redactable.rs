@@ -232,6 +232,7 @@ impl Case {
         let bytes = scheme.length(&signed);
         let field_bytes = (scheme.length(&twice) - bytes) / FIELDS - FIELD_BYTES;
         let scheme = Rc::new((scheme, signed, without_last, without_first));
+        #[allow(clippy::type_complexity)]
         let run = |operation: fn(&(S, S::Signed, S::Signed, S::Signed))| -> Box<dyn Fn()> {
             let scheme = Rc::clone(&scheme);
             Box::new(move || operation(black_box(&scheme)))

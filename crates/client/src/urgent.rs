@@ -279,6 +279,7 @@ fn checked(cursor: &str) -> Result<&str, UrgentRejected> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -31,7 +31,9 @@ impl<'t> Silent<'t> {
     fn new(terminal: &'t File) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
         let (again, settings) = (terminal.try_clone()?, before.clone());
-        interrupt::on_stop(move || drop(tcsetattr(&again, OptionalActions::Now, &settings)));
+        interrupt::on_stop(move || {
+            let _ = tcsetattr(&again, OptionalActions::Now, &settings);
+        });
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);
         tcsetattr(terminal, OptionalActions::Flush, &silent)?;

@@ -344,11 +344,9 @@ async fn an_estimate_from_chosen_readings_is_refused_by_name() {
     let estimate = |path: &Path, sink: &mut dyn Sink| {
         proof::verify(file(path), path, &field.roster, None, sink).map(drop)
     };
-    let sinks: [(&str, Box<dyn Fn() -> Box<dyn Sink>>); 2] = [
-        ("a mean", Box::new(|| Box::new(Estimator::new("temperature")))),
-        ("quantiles", Box::new(|| Box::new(Values::new("temperature")))),
-    ];
-    for (what, sink) in &sinks {
+    let mean: fn() -> Box<dyn Sink> = || Box::new(Estimator::new("temperature"));
+    let quantiles: fn() -> Box<dyn Sink> = || Box::new(Values::new("temperature"));
+    for (what, sink) in [("a mean", mean), ("quantiles", quantiles)] {
         estimate(&whole, &mut *sink()).unwrap();
         for path in [&few, &named] {
             let refused = estimate(path, &mut *sink()).unwrap_err();

@@ -342,9 +342,8 @@ fn an_estimate_needs_a_column_that_is_readable_throughout() {
     };
     // Neither without keys, nor with those of the first epoch only.
     for mut keys in [None, Some(granted(EPOCH))] {
-        let mut read = |sink: &mut dyn moteseal_client::Sink| {
-            let keys =
-                keys.as_mut().map(|keys| keys as &mut dyn moteseal_client::decrypt::SealKeys);
+        let mut read = |sink: &mut dyn Sink| {
+            let keys = keys.as_mut().map(|keys| keys as &mut dyn SealKeys);
             group.read(&["mote-1"], keys, &answer, sink).unwrap_err()
         };
         let condition = "temperature>=1".parse().unwrap();
@@ -354,7 +353,7 @@ fn an_estimate_needs_a_column_that_is_readable_throughout() {
     }
     let (mut mean, mut values) = (Estimator::new("temperature"), Values::new("temperature"));
     let mut share = Estimator::of_share("temperature>=20".parse().unwrap());
-    let mut sink = |rows: &moteseal_client::Rows<'_>| {
+    let mut sink = |rows: &Rows<'_>| {
         use moteseal_client::Sink as _;
         mean.rows(rows).and_then(|()| values.rows(rows)).and_then(|()| share.rows(rows))
     };

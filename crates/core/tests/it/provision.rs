@@ -139,7 +139,7 @@ fn keys_follow_a_blob_and_can_be_erased_without_damage_to_it() {
         let mut flash = vec![0xff; MAX_PROVISIONING];
         flash[..blob(&contents).len()].copy_from_slice(&blob(&contents));
         let start = blob_end(&flash);
-        assert!(start % 4 == 0 && (0..4).contains(&(start - blob(&contents).len())));
+        assert!(start.is_multiple_of(4) && (0..4).contains(&(start - blob(&contents).len())));
         assert!(GivenKeys::read(&flash[start..]).is_none());
         let written = encode_keys(&paths, &mut flash[start..]).unwrap();
         let given = GivenKeys::read(&flash[start..]).unwrap();

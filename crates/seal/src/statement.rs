@@ -12,7 +12,7 @@ use moteseal_core::schema::Groups;
 
 /// Maximum length of the encoding in bytes. It has room for 2 arrays of 32 counts of 5 bytes each,
 /// 8 runs of answers of 32 bytes each, the commitments to 16 keys, and the other fields.
-pub(super) const MAX_LENGTH: usize = 1040;
+pub(super) const MAX_LENGTH: usize = 1032;
 
 /// The number of lost events of each level. The device counted these events but discarded them,
 /// because they or other events of their level did not fit. `None` if no events were lost.

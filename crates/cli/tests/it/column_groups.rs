@@ -37,9 +37,9 @@ fn stored(scene: &Scene, columns: &[&str]) -> Cloud {
 fn three_groups() -> (Scene, Cloud) {
     let scene = Scene::new();
     let mut text = String::from("ts,humidity,temperature,power\n");
-    for i in 0..180_u64 {
-        let minute = 1_767_225_600 + i * 60;
-        text += &format!("{minute},{}.5,{}.25,{}\n", 40 + i % 9, 20 + i % 7, 1000 + i);
+    for i in 0..1800_u64 {
+        let time = 1_767_225_600 + i * 6;
+        text += &format!("{time},{}.5,{}.25,{}\n", 40 + i % 9, 20 + i % 7, 1000 + i);
     }
     scene.write("data.csv", &text);
     let columns = ["humidity:%RH:u16/100", "temperature:Cel:i16/100!@1", "power:W:u32!aes@2"];
@@ -76,7 +76,7 @@ fn only_the_columns_that_are_asked_for_are_sent_and_verified() {
     get(&scene, &cloud, "all", "").done();
     let all = columns(&scene, "all.csv");
     assert_eq!(all[0], ["humidity", "temperature", "power"]);
-    assert_eq!((all.len(), &all[1][..]), (181, &["40.50", "20.25", "1000"].map(String::from)[..]));
+    assert_eq!((all.len(), &all[1][..]), (1801, &["40.50", "20.25", "1000"].map(String::from)[..]));
     for names in [&["power"][..], &["humidity"], &["temperature", "power"], &["power", "humidity"]]
     {
         get(&scene, &cloud, "some", &format!("--columns {}", names.join(","))).done();
@@ -162,7 +162,7 @@ fn columns_are_dropped_from_a_proof_and_merged_without_a_key() {
     };
     // The column that was dropped is empty, and the report says so. The column of group 0 stays.
     let (report, rows) = read("t");
-    assert!(report.contains("power is empty in 180 rows: ColumnHidden"), "{report}");
+    assert!(report.contains("power is empty in 1,800 rows: ColumnHidden"), "{report}");
     assert_eq!(only(&rows, &["humidity", "temperature"]), only(&all, &["humidity", "temperature"]));
     assert!(only(&rows, &["power"]).iter().skip(1).all(|row| row[0].is_empty()));
     // Its cells have left the file: the ciphertext of the whole proof is not in it.

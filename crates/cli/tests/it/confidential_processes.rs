@@ -199,9 +199,11 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
             copy(&entry.path(), &to);
-        } else {
+        } else if kind.is_file() {
+            // A backup has no sockets.
             fs::copy(entry.path(), to).unwrap();
         }
     }

@@ -309,7 +309,10 @@ impl Operator {
             .build()
             .unwrap();
         let client = runtime.block_on(async_nats::connect(&server.url)).unwrap();
-        let context = jetstream::new(client.clone());
+        let context = {
+            let _entered = runtime.enter();
+            jetstream::new(client.clone())
+        };
         Self { runtime, client, context }
     }
 

@@ -179,7 +179,7 @@ fn a_mote_seals_columns_that_only_a_grant_opens() {
     // The files of the gateways and of the cloud have the readings of the other mote, and none of this
     // one. A few of its records occur by chance.
     let mut stored = files(&at.join("state"));
-    stored.push(at.join("epochs.redb"));
+    stored.extend(["epochs.redb", "epochs.redb-journal"].map(|name| at.join(name)));
     let (open, mut hidden) = (records(PLAIN.2), records(ENCRYPTED.2));
     hidden.retain(|record| !open.contains(record));
     let (open, hidden) =

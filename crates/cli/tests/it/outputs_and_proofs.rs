@@ -339,7 +339,8 @@ async fn an_estimate_from_chosen_readings_is_refused_by_name() {
     assert!(report.is_redacted && !report.is_complete() && report.rows() > 0);
     let run = ReadingRun { index: SealIndex(0), first: 0, count: 3 };
     let choice = Choice::Readings(Readings::new(&[run]).unwrap());
-    prove(&field, &cloud, &Query { choice, ..query.clone() }, &named).await;
+    let all = Query { choice, since: EpochNumber(0), until: None, ..query.clone() };
+    prove(&field, &cloud, &all, &named).await;
 
     let estimate = |path: &Path, sink: &mut dyn Sink| {
         proof::verify(file(path), path, &field.roster, None, sink).map(drop)

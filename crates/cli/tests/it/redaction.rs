@@ -243,7 +243,10 @@ fn proofs_of_two_histories_of_a_device_are_not_merged() {
     // A copy of the key, without the state of the chain, seals other readings.
     scene.table("other.csv", 60);
     fs::create_dir(scene.path("stolen")).unwrap();
-    fs::copy(scene.path("keys/dev1.key.pem"), scene.path("stolen/dev1.key.pem")).unwrap();
+    for name in ["dev1.key.pem", "dev1.salt.key"] {
+        let [from, to] = ["keys", "stolen"].map(|folder| scene.path(&format!("{folder}/{name}")));
+        fs::copy(from, to).unwrap();
+    }
     let key = ["--key", "stolen/dev1.key.pem", "--device", "dev1", "--out", "others"];
     let columns = &crate::scene::COLUMNS[..];
     scene.with_roster(&[&["seal", "other.csv"], &key[..], columns].concat()).done();

@@ -79,7 +79,7 @@
 #define MOTESEAL_COLUMN_KEYS_OVERHEAD 12
 
 // The maximum length of the message that a seal's signature covers, in bytes.
-#define MOTESEAL_MAX_MESSAGE 1152
+#define MOTESEAL_MAX_MESSAGE 1144
 
 // The maximum length of an open item, in bytes.
 #define MOTESEAL_MAX_OPEN 96

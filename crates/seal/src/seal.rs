@@ -20,7 +20,7 @@ use moteseal_core::signature::{Algorithm, PublicKey, SignatureError};
 
 /// Length of the longest message that is signed for a seal, in bytes. The message contains the
 /// statement, the headers and the root.
-pub const MAX_MESSAGE: usize = 1152;
+pub const MAX_MESSAGE: usize = 1144;
 
 /// State of a seal or sample: nothing has been verified.
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,7 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 
 /// The maximum length of the message that a seal's signature covers, in bytes.
-pub const MOTESEAL_MAX_MESSAGE: usize = 1152;
+pub const MOTESEAL_MAX_MESSAGE: usize = 1144;
 /// The maximum length of an open item, in bytes.
 pub const MOTESEAL_MAX_OPEN: usize = 96;
 /// The maximum length of a part's head and tail together, without the events, in bytes.

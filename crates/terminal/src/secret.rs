@@ -91,7 +91,7 @@ mod tests {
         });
         until(&mut user, "passphrase: ");
         // The user corrects a letter.
-        user.write_all(b"corrext\x7f\x7f\x7fct horse\n").unwrap();
+        user.write_all(b"corrext\x7f\x7fct horse\n").unwrap();
         let (line, echoes, terminal) = asked.join().unwrap();
         assert_eq!((line.as_str(), echoes), ("correct horse", true));
         until(&mut user, "\n");

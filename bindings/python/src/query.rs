@@ -52,13 +52,7 @@ pub(crate) fn query(
         )
         .raise(py));
     }
-    let query = Query {
-        devices,
-        since: EpochNumber(since),
-        until: until.map(EpochNumber),
-        choice,
-        columns: Vec::new(),
-    };
+    let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
     // The messages of this check contain devices' ids: replace them with the names.
     query.clone().check().map_err(|error| {
         let problem = Problem::new(ErrorKind::Usage, "BadQuery", error);
@@ -70,7 +64,7 @@ pub(crate) fn query(
     })
 }
 
-pub(crate) fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
+fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
     match found.get_type().name() {
         Ok(name) => PyTypeError::new_err(format!("{what}: expected {expected}, got {name}")),
         Err(error) => error,

@@ -25,7 +25,6 @@ use crate::cloud::runtime;
 use crate::cloud_query::Pins;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::get::conflict_text;
 use crate::progress::count;
 use crate::terminal::{Stdout, diagnostic, is_json};
 
@@ -168,8 +167,11 @@ impl Output<'_> {
             let text = self.text.event(event).map_err(client_error::output)?;
             Stdout::lock().copy(text.as_bytes())?;
         }
-        for conflict in &conflicts {
-            diagnostic(conflict_text(self.roster, conflict));
+        for (device, index, seq) in &conflicts {
+            diagnostic(format_args!(
+                "{}: Equivocation: two urgent events for one place: reading {seq} of seal {index}",
+                self.name(*device)
+            ));
         }
         if self.arguments.observe {
             return Ok(());
@@ -182,8 +184,7 @@ impl Output<'_> {
         if conflicts.is_empty() {
             return Ok(());
         }
-        let what =
-            "a device signed statements that contradict each other, or somebody else has its key";
+        let what = "a device signed two readings for one place, or somebody else has its key";
         Err(Failure::new(Exit::Finding, what).with_name("Equivocation"))
     }
 

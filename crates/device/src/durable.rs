@@ -354,7 +354,7 @@ impl<K: Signer> DurableMote<K> {
     }
 
     /// Does the same as [`sense`](Self::sense). Returns the record as it is sealed.
-    pub(crate) fn sense_encrypted<'r>(
+    fn sense_encrypted<'r>(
         &mut self,
         epoch: EpochNumber,
         record: &'r [u8],

@@ -9,7 +9,6 @@ pub mod health;
 pub mod latency;
 mod loads;
 pub mod page;
-pub mod redactable;
 pub mod rerum;
 pub mod seals;
 pub mod sums;

@@ -23,7 +23,6 @@ mod error;
 mod fault;
 mod guard;
 mod init;
-mod login;
 mod manifests;
 mod queue;
 mod reads;

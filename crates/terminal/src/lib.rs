@@ -11,4 +11,3 @@ pub mod failure;
 pub mod interrupt;
 pub mod output;
 pub mod progress;
-pub mod secret;

@@ -13,7 +13,6 @@
 //!   `tree/shapes`
 //! - `explained`: `stream/explained`, `tree/receipts`
 //! - `grants`: `grant`
-//! - `groups`: `groups`
 //! - `identity`: `certificate`, `roster`, `schema`, `urgent`
 //! - `kept`: `budget/offers`
 //! - `links`: `health`, `link`
@@ -41,7 +40,6 @@ mod cose;
 mod encodings;
 mod explained;
 mod grants;
-mod groups;
 mod identity;
 mod kept;
 mod links;
@@ -78,7 +76,6 @@ pub fn files() -> BTreeMap<String, Value> {
     identity::make(&mut files);
     schema_2::make(&mut files);
     confidential::make(&mut files);
-    groups::make(&mut files);
     readings::make(&mut files);
     parts::make(&mut files);
     periods::make(&mut files);

@@ -199,7 +199,6 @@ impl Field {
             since: EpochNumber(102),
             until: Some(EpochNumber(107)),
             choice,
-            columns: Vec::new(),
         }
     }
 

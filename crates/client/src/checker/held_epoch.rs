@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::permutation::{Swap, scratch_for};
-use moteseal_seal::sample::{Choice, ChoiceError, EpochError, Kept, WholeEpoch};
+use moteseal_seal::sample::{Choice, ChoiceError, EpochError, Kept, UniformSample, WholeEpoch};
 use moteseal_seal::stream::Select;
 use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{Proven, SchemaEntry};
@@ -14,7 +14,6 @@ use moteseal_verify::{Proven, SchemaEntry};
 use super::RowOutlet;
 use crate::error::Stop;
 use crate::rejection::Rejection;
-use crate::rows::Determined;
 
 /// The maximum size of the held events in bytes.
 const MAX_BYTES: usize = 256 << 20;
@@ -65,7 +64,7 @@ impl HeldEpoch {
     pub(super) fn release(
         &mut self,
         next: Option<&Seal<Authentic>>,
-        choice: Option<Choice>,
+        choice: Choice,
         outlet: &mut RowOutlet<'_>,
     ) -> Result<(), Stop> {
         let Self { seals, samples, .. } = std::mem::take(self);
@@ -96,24 +95,35 @@ impl HeldEpoch {
         };
         let Some(whole) = whole else { return Ok(()) };
         let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
-        let (forced, choice) = match choice {
-            Some(choice @ Choice::AtMost(most)) => (whole.at_most_from(round, most), choice),
-            Some(choice @ Choice::Sample { count, seed }) => {
+        let forced = match choice {
+            Choice::AtMost(most) => whole.at_most_from(round, most),
+            Choice::Sample { count, seed } => {
                 let drawn = whole.counts_from(round).existing().min(count.into());
                 let too_large = Rejection::EpochTooLarge { device, epoch };
                 let room =
                     usize::try_from(drawn).ok().filter(|_| drawn <= MAX_DRAWN).ok_or(too_large)?;
                 chosen.resize(room, 0);
                 scratch.resize(scratch_for(room), Swap::FREE);
-                let drawn = whole
+                whole
                     .draw(outlet.engine, round, (count, &seed), &mut chosen, &mut scratch)
-                    .map_err(refuse(&seals[0]))?;
-                (drawn, choice)
+                    .map_err(refuse(&seals[0]))?
             }
-            // This arm is not reached, because the parts of these choices and of a redacted proof are
+            // These arms are not reached, because the parts of a rate and of named readings are
             // checked one by one and are never held.
-            Some(Choice::Readings(_) | Choice::Rate(_)) | None => {
-                return Err(refuse(&seals[0])(ChoiceError::NotAsAsked).into());
+            Choice::Readings(readings) => {
+                for (seal, (kept, schema)) in seals.iter().zip(&samples) {
+                    let sample = UniformSample::by_name(kept.sample(), seal, &readings);
+                    outlet.emit(choice, seal, &sample.map_err(refuse(seal))?, schema)?;
+                }
+                return Ok(());
+            }
+            Choice::Rate(rate) => {
+                for (seal, (kept, schema)) in seals.iter().zip(&samples) {
+                    let sample =
+                        UniformSample::by_rate(kept.sample(), seal, rate).map_err(refuse(seal))?;
+                    outlet.emit(choice, seal, &sample, schema)?;
+                }
+                return Ok(());
             }
         };
         // Check all parts before the first row is passed to the sink.
@@ -124,7 +134,7 @@ impl HeldEpoch {
         });
         let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
         for (seal, sample, schema) in checked {
-            outlet.emit(seal, Determined::Uniform(&sample, choice), schema)?;
+            outlet.emit(choice, seal, &sample, schema)?;
         }
         Ok(())
     }

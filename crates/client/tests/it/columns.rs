@@ -232,7 +232,8 @@ proptest! {
             devices,
             since: EpochNumber(first),
             until: Some(EpochNumber(first + 3)),
-            choice: Choice::Rate(rate), columns: Vec::new() };
+            choice: Choice::Rate(rate),
+        };
         let mut batches = Batches::new();
         group.verify(query, None, &group.answer(&answer), &mut batches).unwrap();
         prop_assert_eq!(batches.rows(), rows.len());

@@ -48,20 +48,14 @@ struct Column {
 /// The encrypted columns of a schema: where their cells are in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncryptedColumns {
-    /// The columns, and then copies of [`NO_COLUMN`].
-    columns: [Column; MAX_ENCRYPTED],
-    count: u8,
+    columns: [Option<Column>; MAX_ENCRYPTED],
 }
-
-/// Fills the places after the last column.
-const NO_COLUMN: Column =
-    Column { place: Place::Fixed { start: 0, width: 0 }, suite: Suite::ChaCha20, position: 0 };
 
 impl EncryptedColumns {
     /// Returns the encrypted columns of a schema.
     #[must_use]
     pub fn of(schema: &Schema<'_>) -> Self {
-        let (mut columns, mut count) = ([NO_COLUMN; MAX_ENCRYPTED], 0);
+        let mut columns = [None; MAX_ENCRYPTED];
         let encrypted = schema.fields().filter_map(|field| {
             #[allow(clippy::cast_possible_truncation)]
             let start = field.start() as u16;
@@ -72,20 +66,15 @@ impl EncryptedColumns {
             Some(Column { place, suite: field.suite?, position: field.position })
         });
         for (column, place) in encrypted.zip(&mut columns) {
-            *place = column;
-            count += 1;
+            *place = Some(column);
         }
-        Self { columns, count }
-    }
-
-    fn as_slice(&self) -> &[Column] {
-        self.columns.get(..self.count.into()).unwrap_or_default()
+        Self { columns }
     }
 
     /// Returns the number of encrypted columns.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.count.into()
+        self.columns.iter().flatten().count()
     }
 
     /// Returns whether no column is encrypted.
@@ -97,7 +86,7 @@ impl EncryptedColumns {
     /// Returns the byte offset in a record, the width and the suite of each encrypted column, in the
     /// order of the schema; `None` for a text.
     pub fn fixed_cells(&self) -> impl Iterator<Item = Option<(usize, usize, Suite)>> + '_ {
-        self.as_slice().iter().map(|column| match column.place {
+        self.columns.iter().flatten().map(|column| match column.place {
             Place::Fixed { start, width } => Some((start.into(), width.into(), column.suite)),
             Place::Text { .. } => None,
         })
@@ -121,10 +110,10 @@ impl EncryptedColumns {
             return Err(CipherError::KeyCount);
         }
         let fits = |(column, stream): (&Column, &KeyStream)| column.suite == stream.key().suite();
-        if !self.as_slice().iter().zip(&*streams).all(fits) {
+        if !self.columns.iter().flatten().zip(&*streams).all(fits) {
             return Err(CipherError::WrongSuite);
         }
-        for (column, stream) in self.as_slice().iter().zip(streams) {
+        for (column, stream) in self.columns.iter().flatten().zip(streams) {
             column.apply(seq, record, stream)?;
         }
         Ok(())
@@ -148,7 +137,7 @@ impl EncryptedColumns {
             return Err(CipherError::KeyCount);
         }
         let mut decrypted = 0;
-        for (column, stream) in self.as_slice().iter().zip(streams) {
+        for (column, stream) in self.columns.iter().flatten().zip(streams) {
             let Some(stream) = stream else { continue };
             if column.suite != stream.key().suite() {
                 return Err(CipherError::WrongSuite);

@@ -1,13 +1,12 @@
 //! Readings that a query names one by one (spec/answers.md, section 4.4). They show what the device
-//! recorded at some places; they say nothing about other readings, so they are not a
-//! [`UniformSample`](super::UniformSample).
+//! recorded at some places; they say nothing about other readings, so estimators reject them.
 
 use core::iter;
 
 use moteseal_core::record::{Scheme, SealIndex, Sequence};
 
 use super::Sample;
-use super::choice::ChoiceError;
+use super::choice::{ChoiceError, UniformSample};
 use crate::seal::{Authentic, Seal};
 use crate::stream::Select;
 
@@ -86,28 +85,31 @@ impl Readings {
     }
 }
 
-impl Sample<'_, Authentic> {
-    /// Checks that the sample contains exactly the readings of its part that a query names. `seal` is
-    /// the part's seal.
+impl<'a> UniformSample<'a> {
+    /// Checks a part against readings that the query names. `seal` is the part's seal.
     ///
     /// # Errors
     /// `SchemeMismatch` if the query names a reading of a seal that is not a tree; `NotAsAsked` if
     /// the sample belongs to another seal or contains other readings.
-    pub fn check_named(
-        &self,
+    pub fn by_name(
+        sample: Sample<'a, Authentic>,
         seal: &Seal<Authentic>,
         readings: &Readings,
-    ) -> Result<(), ChoiceError> {
+    ) -> Result<Self, ChoiceError> {
         let index = seal.statement().index;
         let is_named = readings.of(index).next().is_some();
         if is_named && seal.statement().scheme != Scheme::Tree {
             return Err(ChoiceError::SchemeMismatch);
         }
-        let is_forced = match &self.select {
+        let is_forced = match &sample.select {
             Select::Levels(mask) => *mask == 0 && !is_named,
             Select::Events(gaps) => is_named && readings.of(index).eq(gaps.iter()),
         };
-        if is_forced && self.seal == seal.digest() { Ok(()) } else { Err(ChoiceError::NotAsAsked) }
+        if is_forced && sample.seal == seal.digest() {
+            Ok(Self::forced(sample))
+        } else {
+            Err(ChoiceError::NotAsAsked)
+        }
     }
 }
 

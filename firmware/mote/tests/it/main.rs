@@ -5,7 +5,6 @@
 mod addressed;
 mod answerer;
 mod durable;
-mod encrypted;
 mod faulty_flash;
 mod journal;
 mod listener;

@@ -177,7 +177,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, the conformance suite on Cassandra, backups in a bucket of S3, 200 runs of a cluster with faults, a hub with 200 sensors, 100 reboots, 200 losses of power during updates, clippy of the peers
+test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, the conformance suite on Cassandra, losses of nodes of a cluster of three, backups in a bucket of S3, 200 runs of a cluster with faults, a hub with 200 sensors, 100 reboots, 200 losses of power during updates, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,every interleaving of a small group)
@@ -206,6 +206,8 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts
 	MOTESEAL_FLOOD_SECONDS=10 cargo test --release $(CARGO_FLAGS) -p moteseal-net --test it hostile:: -- --nocapture --test-threads 1
 	$(call step,the conformance suite and losses of the node on Cassandra)
 	cargo test --release $(CARGO_FLAGS) -p moteseal-table --test it -- --include-ignored --nocapture
+	$(call step,a cloud on three nodes of Cassandra that loses one and two of them)
+	cargo test --release $(CARGO_FLAGS) -p moteseal --test it three_nodes -- --include-ignored --nocapture
 	$(call step,backups in a bucket of S3)
 	@tools/engines.sh install versitygw
 	cargo test --release $(CARGO_FLAGS) -p moteseal --test it backup_bucket -- --include-ignored --nocapture

@@ -26,6 +26,7 @@ row() {
 }
 
 seal=(chain_start chain_restore chain_open chain_persisted seal_message seal_commit schema_item open_item part_head part_tail)
+columns=(column_keys_restore column_keys_record cipher_begin cipher_encrypt)
 sum=(sum_source_from_bytes sum_key_begin guard_start guard_restore guard_advance permit_persisted sum_encrypt)
 broadcast=(base_begin sender_open frame_read broadcast_begin broadcast_persisted broadcast_take broadcast_missing single_open)
 echo '| what a firmware calls | flash, KiB |'
@@ -33,6 +34,7 @@ echo '|---|---|'
 row 'a star and its seals, signed by a secure element' "${seal[@]}" star_begin star_push star_close
 row 'a tree and its seals, signed by a secure element' "${seal[@]}" tree_begin tree_push tree_close
 row 'a star and its seals, signed with Ed25519 here' "${seal[@]}" star_begin star_push star_close signing_key_from_bytes sign
+row 'the same, with encrypted columns' "${seal[@]}" star_begin star_push star_close signing_key_from_bytes sign "${columns[@]}"
 row 'the source of sums' "${sum[@]}"
 row 'the receiver of broadcasts' "${broadcast[@]}"
 row 'all three' "${seal[@]}" star_begin star_push star_close signing_key_from_bytes sign "${sum[@]}" "${broadcast[@]}"

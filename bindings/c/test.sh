@@ -76,6 +76,9 @@ step the boundary between C and Rust under hostile use
 "$peer" broadcast "$scratch/frames"
 "$scratch/boundary.run" "$scratch/frames"
 
+step the encryption of columns under hostile use
+"$scratch/columns.run"
+
 step the client verifies seals made in every possible way
 mkdir "$scratch/variety"
 (
@@ -116,6 +119,7 @@ printed '4,417 readings'
 printed 'sealed events: 720'
 printed 'sum: epoch: EpochAnswered'
 printed 'refused, as it must be'
+[ "$(find "$tour/hidden-bundles" -name '*.mseal' | wc -l)" = 7 ] || die "the device did not seal seven encrypted epochs"
 seq -f 'line %g' 20 | cmp - "$tour/received.txt" || die "the received broadcast differs from the sent one"
 
 step the receiver requests the lost messages of a broadcast
@@ -140,6 +144,30 @@ sed 's/^2010-05-09/2010-05-10/' "$root/data/examples/dev1.csv" > "$scratch/next.
 "${seal[@]}" "$scratch/next.csv" "$tour/bundles" > "$scratch/sealed"
 "$moteseal" verify "$tour"/bundles/*.mseal --roster "$tour/roster.cbor" --operator "$tour/op.pub.pem" > "$scratch/verified"
 grep -q '8,834 readings' "$scratch/verified" || die "the client did not verify 8,834 readings: $(cat "$scratch/verified")"
+
+step the owner reads what the device encrypted, and the device continues without the stream secret
+mv "$tour/secret/hidden.stream.key" "$scratch/hidden.stream.key"
+"$scratch/seal.run" "$tour/cellar.cbor" "$tour/op.pub.pem" hidden "$tour/hidden.key.pem" "$tour/hidden.salt.key" "$tour/hidden.chain" \
+    "$scratch/next.csv" "$tour/hidden-bundles" "$tour/hidden.columns" > "$scratch/sealed"
+trust=(--roster "$tour/cellar.cbor" --operator "$tour/op.pub.pem")
+"$moteseal" cloud run --store "$scratch/epochs.redb" "${trust[@]}" --listen 127.0.0.1:0 > "$scratch/url" 2> "$scratch/cloud.log" &
+cloud=$!
+until [ -s "$scratch/url" ]; do
+    kill -0 $cloud 2> /dev/null || die "the cloud did not start: $(cat "$scratch/cloud.log")"
+    sleep 0.1
+done
+url=$(cat "$scratch/url")
+"$moteseal" push "$tour/hidden-bundles" --to "$url" > "$scratch/pushed" 2>&1 || die "the bundles were not pushed: $(cat "$scratch/pushed")"
+rows() {
+    "$moteseal" get hidden --from "$url" "${trust[@]}" --rate 1 --no-pinned-seals --format csv "$@" 2> "$scratch/stderr" |
+        tail -n +2 | cut -d, -f6- | sort
+}
+awk -F, 'FNR > 1 { printf "%.2f,%.2f\n", $2, $3 }' "$root/data/examples/dev1.csv" "$scratch/next.csv" | sort > "$scratch/sensed"
+[ "$(wc -l < "$scratch/sensed")" = 8834 ] || die "there are not 8,834 readings"
+rows --stream-secret "hidden=$scratch/hidden.stream.key" | cmp - "$scratch/sensed" ||
+    die "the decrypted rows are not the readings: $(cat "$scratch/stderr")"
+[ "$(rows | uniq -c | tr -s ' ')" = ' 8834 ,' ] || die "a cell is not empty without a key: $(cat "$scratch/stderr")"
+kill $cloud
 
 step the querier opens the records of the source, and only in their own epoch
 while read -r epoch count sum; do

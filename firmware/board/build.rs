@@ -10,11 +10,11 @@ fn main() -> io::Result<()> {
     let files: &[&str] = if has("LM3S6965EVB") {
         &["lm3s6965evb", "pages"]
     } else if has("BOOT") {
-        &["mps2-an385-boot", "pages", "slots"]
+        &["mps2-an385-boot", "pages", "keys", "slots"]
     } else if has("SLOTS") {
-        &["mps2-an385-slots", "pages", "slots"]
+        &["mps2-an385-slots", "pages", "keys", "slots"]
     } else {
-        &["mps2-an385", "pages"]
+        &["mps2-an385", "pages", "keys"]
     };
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let parts: Vec<String> = files

@@ -1,13 +1,16 @@
 //! Passes the version of the firmware to the program, and writes the table of recorded readings: the
-//! readings of three TelosB motes from data/telosb, one mote after another. A reading has 4 bytes:
-//! humidity in hundredths of a percent, then temperature in hundredths of a degree Celsius, both 16
-//! bits, big-endian. The table has all 13,873 readings of these motes, unaltered.
+//! first 10,000 readings of three TelosB motes from data/telosb, one mote after another, unaltered. A
+//! reading has 4 bytes: humidity in hundredths of a percent, then temperature in hundredths of a degree
+//! Celsius, both 16 bits, big-endian.
 
 use std::path::PathBuf;
 use std::{env, fs, io};
 
 const MOTES: [&str; 3] =
     ["singlehop_indoor_moteid1", "singlehop_indoor_moteid2", "singlehop_outdoor_moteid3"];
+
+/// The number of readings in the table. More would take flash that the program needs.
+const READINGS: usize = 10_000;
 
 fn main() -> io::Result<()> {
     // The version of the firmware, which must increase with each image.
@@ -38,6 +41,7 @@ fn main() -> io::Result<()> {
             table.extend(temperature.to_be_bytes());
         }
     }
+    table.truncate(READINGS * 4);
     fs::write(PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("readings.bin"), table)
 }
 

@@ -2,7 +2,7 @@
 //! sealed.
 
 use moteseal_core::record::Framing;
-use moteseal_core::schema::{RecordCheck, Schema};
+use moteseal_core::schema::{GroupLayout, RecordCheck, Schema};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::{Limits, Rebuilt, Shape};
 use moteseal_seal::stream::{Item, MAX_RUN_PARTS};
@@ -36,7 +36,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
     let limits = Limits { max_events: 1 << 12 };
     let mut follower = Follower::new(fixture::directory(), Scalar, limits);
     let (mut at, mut shape, mut pending, mut rows) = (0, None, Vec::new(), Vec::new());
-    let (mut check, mut encrypted) = (None, 0);
+    let (mut check, mut encrypted, mut layout) = (None, 0, None);
     while at < bytes.len() {
         let Ok((item, length)) = Item::decode(&bytes[at..]) else { break };
         assert!(
@@ -51,6 +51,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
                 let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed);
                 check = RecordCheck::of(&schema);
                 encrypted = schema.encrypted_count();
+                layout = GroupLayout::new(&schema, schema.groups());
                 shape = framing.map(|framing| (schema.digest(), framing));
             }
             Item::Open(open) if !pending.is_empty() || follower.open(&open, |_| None).is_err() => {
@@ -63,6 +64,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
                     framing,
                     check: check.as_ref(),
                     encrypted,
+                    groups: layout.as_ref(),
                 });
                 let Ok(rebuilt) = follower.part(&part, shape.as_ref()) else { break };
                 pending.push(rebuilt);

@@ -63,12 +63,55 @@ export class Chain {
   }
 }
 
+/** The place of a seal in the chain of its device, in a redacted proof: section 7.1. */
+class RedactedChain {
+  constructor(since, until) {
+    Object.assign(this, { since, until });
+    this.last = null;
+  }
+
+  followsVoid() {
+    return false;
+  }
+
+  next(part) {
+    const { last } = this;
+    if (last !== null) {
+      if (part.index === last.index && !part.digest.equals(last.digest)) fail("Equivocation");
+      if (part.index <= last.index) fail("NotAsAsked");
+      if (part.prevIndex === null || part.prevIndex < last.index) fail("Equivocation");
+      if (part.prevIndex === last.index && !part.prev.equals(last.digest)) fail("Equivocation");
+      if (part.prevIndex > last.index && part.prevEpoch < last.epoch) fail("Equivocation");
+    }
+    this.last = part;
+    return part.epoch >= this.since && part.epoch < this.until;
+  }
+
+  tail() {
+    return null;
+  }
+}
+
+/** Checks that a part shows exactly the column groups of the columns that a query names: section 4.6. */
+function checkColumns(part, names) {
+  const { fields, groups } = part.whole;
+  if (names.some((name) => !fields.some((field) => field.name === name))) fail("UnknownColumn");
+  if (groups === 0) return;
+  const asked = fields.filter((field) => names.includes(field.name)).reduce((set, field) => set | (1 << field.group), 1);
+  const expected = names.length === 0 ? groups : asked;
+  if ((expected & ~part.groups) !== 0) fail("ColumnWithheld");
+  if (part.groups !== expected) fail("NotAsAsked");
+}
+
 /** The parts of one device in the range: sections 6.2 and 6.3, steps 2 to 4, without the manifests. */
 class Device {
   /** `roundOf(epoch)` is the round at which an epoch ended, or null if it is missing. */
   constructor(roster, id, query, roundOf) {
-    this.chain = new Chain(roster, id, query.since, query.until, query.open);
+    this.chain = query.redacted
+      ? new RedactedChain(query.since, query.until)
+      : new Chain(roster, id, query.since, query.until, query.open);
     this.choice = query.choice;
+    this.columns = query.columns ?? [];
     this.roundOf = roundOf;
     this.held = [];
     this.named = new Set((query.choice.readings ?? []).map((run) => run.index));
@@ -91,8 +134,11 @@ class Device {
       return;
     }
     inRange(part);
+    if (!this.choice.redacted) checkColumns(part, this.columns);
     this.named.delete(part.index);
-    if (this.choice.readings !== undefined) {
+    if (this.choice.redacted) {
+      this.take([part]);
+    } else if (this.choice.readings !== undefined) {
       checkReadings(part, this.choice.readings);
       this.take([part]);
     } else if (this.choice.rate === undefined) {
@@ -162,8 +208,8 @@ class Answer {
 
   manifest(m) {
     if (this.newest !== null && m.epoch === this.newest.epoch && !m.digest.equals(this.newest.digest)) fail("TwoManifests");
-    const { since, until } = this.query;
-    if (m.period.budget === null || this.begun || m.epoch < since || m.epoch >= until) fail("NotAsAsked");
+    const { since, until, redacted } = this.query;
+    if (redacted || m.period.budget === null || this.begun || m.epoch < since || m.epoch >= until) fail("NotAsAsked");
     if (this.newest !== null && m.epoch <= this.newest.epoch) fail("NotAsAsked");
     this.newest = m;
     this.manifests.set(m.epoch, m);
@@ -203,7 +249,8 @@ class Answer {
       devices: this.devices.map(({ id, late, state }) => {
         const tail = state.tail();
         const from = state.missingFrom ?? tail;
-        const standing = state.missingFrom !== null ? "ManifestMissing" : tail !== null ? "TailUnknown" : "Complete";
+        const whole = state.missingFrom !== null ? "ManifestMissing" : tail !== null ? "TailUnknown" : "Complete";
+        const standing = this.query.redacted ? "Redacted" : whole;
         return { device: id, standing, from, seals: state.seals, late, rows: state.rows };
       }),
       rounds: [...this.manifests.values()].map((m) => [m.epoch, m.round]),

@@ -194,6 +194,13 @@ export function versionedWithMore(n, count) {
   return n.v;
 }
 
+/** The elements of an array as `versionedWithMore` takes it, or of two more elements than `count` and of version 3. */
+export function versionedWithGroups(n, count) {
+  if (n.t !== ARRAY || n.v.length !== count + 2) return versionedWithMore(n, count);
+  if (n.v[0].t !== UINT || n.v[0].v !== 3) fail("UnexpectedType");
+  return n.v;
+}
+
 // ---------------------------------------------------------------- encoding
 
 export function head(major, value) {

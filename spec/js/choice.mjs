@@ -134,7 +134,7 @@ export function checkEpoch(parts, choice, round) {
 
 // ---------------------------------------------------------------- queries
 
-const MEMBERS = new Set(["devices", "since", "until", "rate", "at_most", "sample", "readings", "roster"]);
+const MEMBERS = new Set(["devices", "since", "until", "rate", "at_most", "sample", "readings", "columns", "redacted", "roster"]);
 const isInteger = (v) => (typeof v === "number" || typeof v === "bigint") && v >= 0 && BigInt(v) <= U64;
 const isHex = (v, size) => typeof v === "string" && v.length === 2 * size && /^[0-9a-fA-F]*$/.test(v);
 
@@ -157,7 +157,7 @@ function readRuns(runs) {
 export function readQuery(json) {
   if (json === null || typeof json !== "object" || Array.isArray(json)) return null;
   if (Object.keys(json).some((name) => !MEMBERS.has(name))) return null;
-  const { devices, since, until, rate, at_most: atMost, sample, readings, roster } = json;
+  const { devices, since, until, rate, at_most: atMost, sample, readings, columns, redacted, roster } = json;
   if (!Array.isArray(devices) || devices.length === 0 || !devices.every((d) => isHex(d, 8))) return null;
   const q = { devices: devices.map((d) => d.toLowerCase()), choice: {}, roster: null };
   if (new Set(q.devices).size !== q.devices.length) return null;
@@ -166,9 +166,18 @@ export function readQuery(json) {
   q.open = until === undefined || until === null;
   if (!q.open && (!isInteger(until) || BigInt(until) <= q.since)) return null;
   q.until = q.open ? U64 : BigInt(until);
-  const given = [rate, atMost, sample, readings].filter((v) => v !== undefined && v !== null);
+  const given = [rate, atMost, sample, readings, redacted].filter((v) => v !== undefined && v !== null);
   if (given.length !== 1) return null;
-  if (given[0] === rate) {
+  q.redacted = given[0] === redacted;
+  if (q.redacted && redacted !== true) return null;
+  const names = columns ?? [];
+  if (columns !== undefined && columns !== null && (q.redacted || !Array.isArray(columns) || columns.length === 0)) return null;
+  const isName = (name) => typeof name === "string" && name.length > 0 && Buffer.byteLength(name) <= 64;
+  if (names.length > 64 || !names.every(isName) || new Set(names).size !== names.length) return null;
+  q.columns = names;
+  if (q.redacted) {
+    q.choice.redacted = true;
+  } else if (given[0] === rate) {
     q.choice.rate = parseRate(rate);
     if (q.choice.rate === null) return null;
   } else if (given[0] === atMost) {

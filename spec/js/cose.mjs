@@ -130,7 +130,7 @@ export function checkPair(a, b) {
 }
 
 export function statementOf(node) {
-  const f = cbor.versionedWithMore(node, 19);
+  const f = cbor.versionedWithGroups(node, 19);
   const s = {};
   s.scheme = cbor.uint(f[1], 1);
   s.group = cbor.bytes(f[2], 8);
@@ -152,12 +152,23 @@ export function statementOf(node) {
   if (s.counters.length === 0) fail("FieldOutOfRange");
   s.lost = counts(f[17]);
   s.answered = answeredRuns(f[18]);
-  s.keys = f.length > 19 ? keysOf(f[19]) : null;
+  [s.keys, s.groups] = keysAndGroups(f.slice(19));
+  if (s.groups === 1) fail("FieldOutOfRange");
   if (s.prevIndex !== null && (s.index <= s.prevIndex || s.epoch < s.prevEpoch)) fail("FieldOutOfRange");
   if (s.round > s.ownRound || s.ownRound >= s.counters.length) fail("FieldOutOfRange");
   if (s.counters.reduce((a, b) => a + b, 0) > 0xffffffff) fail("FieldOutOfRange");
   if (s.lost.length !== 0 && (s.scheme === 1 || !lostFits(s.lost, s.counters))) fail("FieldOutOfRange");
   return s;
+}
+
+/** The optional fields of a statement or part: none, keys, or keys or null and groups. */
+export function keysAndGroups(f) {
+  if (f.length === 0) return [null, 0];
+  if (f.length === 1) return [keysOf(f[0]), 0];
+  const keys = cbor.nullable(f[0], keysOf);
+  const groups = cbor.u8(f[1]);
+  if (!(groups & 1)) fail("FieldOutOfRange");
+  return [keys, groups];
 }
 
 export function lostFits(lost, counters) {
@@ -168,7 +179,7 @@ export function encodeStatement(s) {
   const counted = (list) => cbor.encodeArray(list.map(cbor.encodeUint));
   const optional = (v) => (v === null ? cbor.encodeNull() : cbor.encodeUint(v));
   return cbor.encodeArray([
-    cbor.encodeUint(s.keys === null ? 1 : 2),
+    cbor.encodeUint(s.groups !== 0 ? 3 : s.keys === null ? 1 : 2),
     cbor.encodeUint(s.scheme),
     cbor.encodeBytes(s.group),
     cbor.encodeBytes(s.roster),
@@ -189,7 +200,8 @@ export function encodeStatement(s) {
     cbor.encodeArray(
       s.answered.map((r) => cbor.encodeArray([cbor.encodeBytes(r.query), cbor.encodeUint(r.first), cbor.encodeUint(r.count)])),
     ),
-    ...(s.keys === null ? [] : [cbor.encodeBytes(s.keys)]),
+    ...(s.keys !== null ? [cbor.encodeBytes(s.keys)] : s.groups !== 0 ? [cbor.encodeNull()] : []),
+    ...(s.groups !== 0 ? [cbor.encodeUint(s.groups)] : []),
   ]);
 }
 
@@ -200,9 +212,15 @@ const KEY_STATEMENT = cbor.encodeInt(LABEL_STATEMENT);
 /** The protected header of a seal, rebuilt. */
 export function sealHeader(alg, statement) {
   const entries = [cbor.encodeUint(1), cbor.encodeInt(SUITES[alg].cose), ENTRY_TYP];
-  if (statement.scheme === 1) entries.push(ENTRY_VDS);
+  const isTree = isPlainTree(statement);
+  if (isTree) entries.push(ENTRY_VDS);
   entries.push(KEY_STATEMENT, encodeStatement(statement));
-  return Buffer.concat([cbor.head(cbor.MAP, statement.scheme === 1 ? 4 : 3), ...entries]);
+  return Buffer.concat([cbor.head(cbor.MAP, isTree ? 4 : 3), ...entries]);
+}
+
+/** Whether the root is that of one tree as in RFC 9162: a tree without column groups. */
+function isPlainTree(statement) {
+  return statement.scheme === 1 && statement.groups === 0;
 }
 
 /** Section 2.1, steps 1 to 4, of a seal. */
@@ -210,7 +228,7 @@ export function openSeal(bytes) {
   const object = openObject(bytes, TYP_SEAL);
   const statement = statementOf(object.statement);
   if (object.payload.length !== 32) fail("UnexpectedType");
-  if (object.vds !== (statement.scheme === 1)) fail("UnexpectedHeader");
+  if (object.vds !== isPlainTree(statement)) fail("UnexpectedHeader");
   return { object, statement };
 }
 

@@ -10,7 +10,7 @@ import { leafHash, proofOf, rootOf } from "./tree.mjs";
 // In the order of the statement: objects.md, section 6.
 const STATEMENT_FIELDS = [
   "scheme", "group", "roster", "device", "index", "prev", "prevIndex", "epoch", "prevEpoch", "last", "restart", "schema", "salt",
-  "round", "ownRound", "counters", "lost", "answered", "keys",
+  "round", "ownRound", "counters", "lost", "answered", "keys", "groups",
 ];
 
 function same(a, b) {
@@ -43,11 +43,12 @@ function explainStar(part, digests, root) {
   const has = contained(part.mask, part.survives);
   const expected = has.levels.map((i) => blocks[i]);
   if (has.below) expected.unshift(chain(counters, blocks, b, has.b, start));
-  if (!sameList(part.digests, expected)) fail("EvidenceMismatch");
+  // The digests of hidden column groups follow: they have led to the digests of the blocks.
+  if (!sameList(part.digests.slice(0, part.replacing), expected)) fail("EvidenceMismatch");
 }
 
 function explainTree(part, digests, root) {
-  if (digests.length !== 0 && digests.length !== part.n) fail("DigestCount");
+  if (digests.length !== 0 && (digests.length !== part.n || part.allGroups !== 0)) fail("DigestCount");
   if (digests.length === 0) {
     if (!part.root.equals(root)) fail("PathMismatch");
     return;

@@ -105,6 +105,8 @@ function openPayload(payload) {
     if (!between(columns.length, 256) || !ascends(columns.map((c) => c.id))) fail("FieldOutOfRange");
     if (columns.some((c) => c.nodes.length === 0) || base + BigInt(LAST) >> 64n !== 0n) fail("FieldOutOfRange");
   }
+  const isOfOne = (stream, i) => i >= 64 && p.streams[i - 64].device.equals(stream.device);
+  if (p.streams.some(isOfOne)) fail("TooManyGenerations");
   return p;
 }
 

@@ -161,7 +161,7 @@ OPS["schema.open"] = (input) => {
     digest: toHex(s.digest),
     fields: s.fields.map((f) => {
       const both = [f.name, f.unit, TYPES[f.type], f.divisor, f.offset.toString()];
-      return s.version === 1 ? both : [...both, Number(f.id), f.nullable, f.labels ?? [], f.longest, f.relayed, ...(f.suite === 0 ? [] : [f.suite])];
+      return s.version === 1 ? both : [...both, Number(f.id), f.nullable, f.labels ?? [], f.longest, f.relayed, ...(f.suite === 0 ? [] : [f.suite]), ...(f.group === 0 ? [] : [f.group])];
     }),
     record_size: s.recordSize,
   };

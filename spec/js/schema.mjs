@@ -40,7 +40,7 @@ function fromArray(node, position) {
   const f = cbor.array(node, 5);
   const [name, unit] = [cbor.text(f[0]), cbor.text(f[1])];
   const scale = { type: cbor.u64(f[2]), divisor: cbor.u64(f[3]), offset: cbor.i64(f[4]) };
-  return { name, unit, ...scale, id: BigInt(position), nullable: false, labels: null, longest: 0n, relayed: false, suite: 0 };
+  return { name, unit, ...scale, id: BigInt(position), nullable: false, labels: null, longest: 0n, relayed: false, suite: 0, group: 0 };
 }
 
 /** The keys of a field of version 2: its property, how to read the value, and the value that is not encoded. */
@@ -58,12 +58,16 @@ const KEYS = [
   null,
   null,
   ["suite", cbor.u64, 0n],
+  null,
+  null,
+  null,
+  ["group", cbor.u64, 0n],
 ];
 
 /** A field of version 2. */
 function fromMap(node) {
   if (node.t !== cbor.MAP) fail("UnexpectedType");
-  const f = { id: null, name: null, unit: "", type: null, divisor: 1n, offset: 0n, nullable: false, labels: null, longest: 0n, relayed: false, suite: 0n };
+  const f = { id: null, name: null, unit: "", type: null, divisor: 1n, offset: 0n, nullable: false, labels: null, longest: 0n, relayed: false, suite: 0n, group: 0n };
   for (let i = 0; i < node.v.length; i += 2) {
     const key = cbor.u64(node.v[i]);
     if (key < BigInt(KEYS.length) && KEYS[Number(key)] !== null) {
@@ -96,6 +100,8 @@ function checkField(f, version, names, ids) {
   f.longest = Number(f.longest);
   if (f.suite > 2n) fail("UnknownSuite");
   f.suite = Number(f.suite);
+  if (f.group > 7n) fail("InvalidGroup");
+  f.group = Number(f.group);
   if (names.has(f.name)) fail("DuplicateField");
   if (ids.has(f.id)) fail("DuplicateFieldId");
   names.add(f.name);
@@ -118,10 +124,37 @@ export function openSchema(bytes) {
     checkField(f, version, names, ids);
     if (f.suite !== 0 && ++encrypted > MAX_ENCRYPTED) fail("TooManyEncryptedFields");
   }
+  let groups = fields.reduce((set, f) => set | (1 << f.group), 0);
+  if (groups > 1 && !(groups & 1)) fail("NoFirstGroup");
+  if (fields.some((f) => f.group !== 0 && f.suite === 0)) fail("PlainGroup");
+  if (groups === 1) groups = 0;
+  return { bytes, version, groups, ...layoutOf(fields), digest: sha256(Buffer.concat([PREFIX, bytes])) };
+}
+
+/** The fields of a schema, and the sizes of their cells. */
+function layoutOf(fields) {
   const fixed = fields.reduce((sum, f) => sum + SIZES[f.type], 0);
   const texts = fields.filter((f) => f.type === TEXT).length;
   const recordSize = fields.length === 0 || texts > 0 ? null : fixed;
-  return { bytes, version, fields, fixed, texts, recordSize, digest: sha256(Buffer.concat([PREFIX, bytes])) };
+  return { fields, fixed, texts, recordSize };
+}
+
+/** The schema of the records with only the columns of some groups (groups.md, section 2). */
+export function project(schema, groups) {
+  return { ...schema, ...layoutOf(schema.fields.filter((f) => (groups >> f.group) & 1)) };
+}
+
+/** The projection of a record to one group. */
+export function cellsOfGroup(schema, group, record) {
+  const fixed = [];
+  const texts = [];
+  cellsOf(schema, record).forEach((cell, i) => {
+    const field = schema.fields[i];
+    if (field.group !== group) return;
+    if (field.type !== TEXT) fixed.push(cell);
+    else texts.push(Buffer.from([cell === null ? NULL_TEXT : cell.length]), cell ?? Buffer.alloc(0));
+  });
+  return Buffer.concat([...fixed, ...texts]);
 }
 
 /** The bytes of each cell of a record of version 2; of a text, without its length, and null if that is 255. */

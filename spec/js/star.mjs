@@ -16,6 +16,24 @@ export function blockDigest(device, index, level, block) {
   return sha256(Buffer.concat([header, block]));
 }
 
+/** `D_ig` of the encoded cells of a group (groups.md, section 3). */
+export function groupDigest(device, index, level, group, cells) {
+  const header = Buffer.alloc(128);
+  header.write("moteseal/2/star/group");
+  device.copy(header, 32);
+  header.writeUInt32BE(index, 40);
+  header.writeUInt32BE(level, 44);
+  header.writeUInt32BE(group, 48);
+  return sha256(Buffer.concat([header, cells]));
+}
+
+/** `D_i` of the digests of all groups. */
+export function levelDigest(digests) {
+  const tag = Buffer.alloc(32);
+  tag.write("moteseal/2/star/level");
+  return sha256(Buffer.concat([tag, ...digests]));
+}
+
 /** `A_{to-1}`, from `A_{from-1}` (null: the constant before the first level). `digests[i]` is `D_i`, or undefined for a null level. */
 export function chain(counters, digests, from, to, start) {
   let a = start ?? BEFORE_FIRST;

@@ -1,14 +1,14 @@
 // The stream and its checks (answers.md, sections 1 and 2).
 
 import * as cbor from "./cbor.mjs";
-import { checkKeys, keysOf } from "./confidential.mjs";
-import { answeredRuns, checkPair, counts, lostFits, sealHeader, sigStructure } from "./cose.mjs";
+import { checkKeys } from "./confidential.mjs";
+import { answeredRuns, checkPair, counts, keysAndGroups, lostFits, sealHeader, sigStructure } from "./cose.mjs";
 import { openManifest } from "./coordinator.mjs";
 import { countersOf, levelsOf, sha256, SUITES, verifySignature } from "./crypto.mjs";
 import { Fail, fail } from "./fail.mjs";
-import { checkRecord, framed, openSchema, splitRecords } from "./schema.mjs";
-import { blockDigest, chain, contained } from "./star.mjs";
-import { leafHash, proofLength, proofRoot } from "./tree.mjs";
+import { cellsOfGroup, checkRecord, framed, openSchema, project, splitRecords } from "./schema.mjs";
+import { blockDigest, chain, contained, groupDigest, levelDigest } from "./star.mjs";
+import { groupsRoot, leafHash, proofLength, proofRoot } from "./tree.mjs";
 
 const MIB = 1 << 20;
 const MAX_ITEM = 68 * MIB;
@@ -38,9 +38,9 @@ export function readItem(node) {
   if (node.t !== cbor.ARRAY || node.v.length === 0 || node.v[0].t !== cbor.UINT) fail("UnexpectedType");
   const number = node.v[0].v;
   if (number > 7) fail("UnknownItem");
-  // A part has one field more if its seal states keys.
-  const hasKeys = number === 2 && node.v.length === FIELDS[2] + 1;
-  const f = hasKeys ? node.v : cbor.array(node, FIELDS[number]);
+  // A part has one field more if its seal states keys, and three more if its schema has column groups.
+  const hasMore = number === 2 && [FIELDS[2] + 1, FIELDS[2] + 3].includes(node.v.length);
+  const f = hasMore ? node.v : cbor.array(node, FIELDS[number]);
   const item = { kind: KINDS[number], start: node.s, end: node.e };
   switch (item.kind) {
     case "schema":
@@ -88,7 +88,8 @@ function readPart(item, f) {
   item.ownRound = cbor.u8(f[7]);
   item.lost = counts(f[8]);
   item.answered = answeredRuns(f[9]);
-  item.keys = f.length > FIELDS[2] ? keysOf(f[10]) : null;
+  [item.keys, item.groups] = keysAndGroups(f.slice(10, f.length === FIELDS[2] + 3 ? 12 : -4));
+  item.blinds = f.length === FIELDS[2] + 3 ? cbor.bytes(f[12]) : Buffer.alloc(0);
   const [select, digests, events, signature] = f.slice(-4);
   item.gaps = null;
   item.mask = null;
@@ -141,6 +142,12 @@ function checkContent(part, schema, maxEvents) {
   part.counters = countersOf(part.eventLevels, levels);
   if (part.lost.length !== 0 && (part.scheme === 1 || !lostFits(part.lost, part.counters))) fail("LostOutOfRange");
   checkKeys(part.keys, schema);
+  const { groups } = schema;
+  if (part.groups & ~groups || (groups !== 0 && part.groups === 0)) fail("GroupsOutOfRange");
+  if (part.blinds.length !== 0) fail("BlindCount");
+  part.whole = schema;
+  part.schema = groups === 0 ? schema : project(schema, part.groups);
+  part.hidden = groupList(groups & ~part.groups);
   if (part.digestBytes.length % 32 !== 0) fail("DigestCount");
   part.survives = part.counters.map((c, i) => c > 0 && i >= part.ownRound && !part.lost[i]);
   part.seqs = part.gaps === null ? fromMask(part, part.mask) : fromGaps(part);
@@ -149,15 +156,53 @@ function checkContent(part, schema, maxEvents) {
   let needed;
   if (part.scheme === 1) {
     needed = proofLength(part.n, part.seqs);
+    part.siblings = needed;
+    if (groups !== 0 && part.seqs.length > 0) needed = needed * groupList(part.groups).length + part.hidden.length;
   } else {
     const has = contained(part.mask, part.survives);
-    needed = has.levels.length + (has.below ? 1 : 0);
+    part.replacing = has.levels.length + (has.below ? 1 : 0);
+    needed = part.replacing + part.hidden.length * part.counters.filter((_, i) => (part.mask >>> i) & 1).length;
   }
   if (part.digests.length !== needed) fail("DigestCount");
-  part.records = splitRecords(schema, part.events, part.seqs.length);
+  part.records = splitRecords(part.schema, part.events, part.seqs.length);
   if (part.records === null) fail("EventsLength");
-  if (schema.version === 2) part.records.forEach((record) => checkRecord(schema, record));
-  part.schema = schema;
+  if (schema.version === 2) part.records.forEach((record) => checkRecord(part.schema, record));
+}
+
+/** The groups of a set, ascending. */
+function groupList(set) {
+  return [0, 1, 2, 3, 4, 5, 6, 7].filter((group) => (set >> group) & 1);
+}
+
+/** The encoded cells of a group in records of a part. */
+function cellsIn(part, group, records) {
+  const of = project(part.schema, 1 << group);
+  return records.map((record) => framed(of, cellsOfGroup(part.schema, group, record)));
+}
+
+/** `D_i` of a level of a star with column groups (groups.md, sections 3 and 5). */
+function groupedBlock(part, level, records) {
+  const before = part.counters.filter((_, i) => i < level && (part.mask >>> i) & 1).length;
+  let next = part.replacing + before * part.hidden.length;
+  const digests = groupList(part.allGroups).map((group) => {
+    if (part.hidden.includes(group)) return part.digests[next++];
+    return groupDigest(part.device, part.index, level, group, Buffer.concat(cellsIn(part, group, records)));
+  });
+  return levelDigest(digests);
+}
+
+/** The root of a tree with column groups (groups.md, sections 4 and 5). */
+function groupedRoot(part) {
+  if (part.n > 0 && part.seqs.length === 0) return part.digests[0];
+  let next = 0;
+  const roots = groupList(part.allGroups).map((group) => {
+    if (part.n > 0 && part.hidden.includes(group)) return part.digests[next++];
+    const leaves = part.records.map((record) => leafHash(cellsOfGroup(part.schema, group, record)));
+    const proof = part.digests.slice(next, next + part.siblings);
+    next += part.siblings;
+    return proofRoot(part.n, part.seqs, leaves, proof);
+  });
+  return groupsRoot(roots);
 }
 
 /** The digests of the blocks of a star that the part contains: `D_i` by level. */
@@ -166,14 +211,18 @@ export function blocksOf(part) {
   let p = 0;
   for (let i = part.counters.length - 1; i >= 0; i--) {
     if (!((part.mask >>> i) & 1)) continue;
-    const records = part.records.slice(p, p + part.counters[i]).map((r) => framed(part.schema, r));
+    const records = part.records.slice(p, p + part.counters[i]);
     p += part.counters[i];
-    digests[i] = blockDigest(part.device, part.index, i, Buffer.concat(records));
+    digests[i] =
+      part.allGroups === 0
+        ? blockDigest(part.device, part.index, i, Buffer.concat(records.map((r) => framed(part.schema, r))))
+        : groupedBlock(part, i, records);
   }
   return digests;
 }
 
 function rootOfPart(part) {
+  if (part.scheme === 1 && part.allGroups !== 0) return groupedRoot(part);
   if (part.scheme === 1) return proofRoot(part.n, part.seqs, part.records.map(leafHash), part.digests);
   const { b, below, levels } = contained(part.mask, part.survives);
   const digests = blocksOf(part);
@@ -244,6 +293,7 @@ class Reader {
     part.device = open.item.device;
     part.id = open.id;
     part.member = open.member;
+    part.allGroups = this.schema.groups;
     part.certificate = term.certificate;
     checkContent(part, this.schema, this.maxEvents);
     const { alg } = term.certificate;
@@ -273,6 +323,7 @@ class Reader {
       lost: part.lost,
       answered: part.answered,
       keys: part.keys,
+      groups: part.allGroups,
     };
     const signed = sigStructure(sealHeader(alg, part.statement), part.root);
     part.digest = sha256(signed);
@@ -345,7 +396,7 @@ export function rowsOf(part) {
 
 /** Section 1.5, rules 6 to 8: the lowest round from which a part is whole. */
 function wholeFrom(part, rounds) {
-  if (part.mask === null) fail("NotWhole");
+  if (part.mask === null || part.hidden.length > 0) fail("NotWhole");
   let r = 0;
   part.survives.forEach((survives, i) => {
     if (survives && !((part.mask >>> i) & 1)) r = i + 1;

@@ -15,6 +15,13 @@ export function nodeHash(left, right) {
   return sha256(Buffer.concat([NODE, left, right]));
 }
 
+/** The root of a tree with column groups (groups.md, section 4). */
+export function groupsRoot(roots) {
+  const tag = Buffer.alloc(32);
+  tag.write("moteseal/2/tree/groups");
+  return sha256(Buffer.concat([tag, ...roots]));
+}
+
 /** The largest power of two below `size`, which is at least 2. */
 export function splitOf(size) {
   let k = 1;

@@ -163,6 +163,21 @@ def versioned(value, length):
     return value, True
 
 
+def with_groups(value, length):
+    """An array as `versioned` takes it, or of two more elements than `length` and of version 3."""
+    wrong_type(type(value) is not list)
+    if len(value) != length + 2:
+        return versioned(value, length)[0]
+    wrong_type(value[0] != 3 or type(value[0]) is not int)
+    return value
+
+
+def groups_decode(value):
+    """A set of column groups (groups.md, section 1): it has group 0."""
+    out_of_range(not uint(value, 8) & 1)
+    return value
+
+
 def counts(value):
     out_of_range(len(array(value)) > 32)
     return [uint(count, 32) for count in value]

@@ -97,6 +97,9 @@ def grant_decode(payload):
     for _, _, base, columns in read:
         out_of_range(not 1 <= len(columns) <= 256 or not ascends([id for id, _ in columns]))
         out_of_range(any(not nodes for _, nodes in columns) or base > M64 - LAST)
+    devices = [device for device, *_ in read]
+    if any(devices.count(device) > 64 for device in set(devices)):
+        raise Refused("TooManyGenerations")
     return group, roster, owner, end, purpose, audience, read
 
 

@@ -38,6 +38,7 @@ class Field(NamedTuple):
     longest: int = 0
     relayed: bool = False
     suite: int = 0
+    group: int = 0
 
 
 def is_text(data, longest):
@@ -68,6 +69,26 @@ class Schema:
     def record_size(self):
         """Bytes of a record, or None if records are opaque or have texts."""
         return self.fixed if self.fields and not self.texts else None
+
+    @property
+    def groups(self):
+        """The set of the column groups, or 0 if the schema has none."""
+        groups = sum(1 << group for group in {field.group for field in self.fields})
+        return groups if groups > 1 else 0
+
+    def project(self, groups):
+        """The schema of the records with only the columns of these groups (groups.md, section 2)."""
+        return Schema(self.digest, self.version, [field for field in self.fields if groups >> field.group & 1])
+
+    def projected(self, record, groups):
+        """The projection of a record."""
+        fixed, texts = b"", b""
+        for field, cell in zip(self.fields, self.cells(record)):
+            if groups >> field.group & 1 and field.kind == TEXT:
+                texts += bytes([NULL_TEXT]) if cell is None else bytes([len(cell)]) + cell
+            elif groups >> field.group & 1:
+                fixed += cell
+        return fixed + texts
 
     def field(self, name):
         """The field with this name, or None."""
@@ -195,6 +216,7 @@ KEYS = {
     8: ("longest", uint, 0),
     9: ("relayed", boolean, False),
     12: ("suite", uint, 0),
+    16: ("group", uint, 0),
 }
 
 
@@ -250,6 +272,8 @@ def schema_decode(data):
             raise Refused("InvalidTextLength")
         if field.suite > 2:
             raise Refused("UnknownSuite", str(field.suite))
+        if field.group > 7:
+            raise Refused("InvalidGroup", str(field.group))
         if any(field.name == other.name for other in read):
             raise Refused("DuplicateField", field.name)
         if any(field.id == other.id for other in read):
@@ -257,6 +281,11 @@ def schema_decode(data):
         read.append(field)
         if len([other for other in read if other.suite]) > 16:
             raise Refused("TooManyEncryptedFields")
+    if any(field.group for field in read):
+        if all(field.group for field in read):
+            raise Refused("NoFirstGroup")
+        if any(field.group and not field.suite for field in read):
+            raise Refused("PlainGroup")
     return Schema(H(b"moteseal/1/schema\0", data), version, read)
 
 

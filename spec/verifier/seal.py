@@ -5,14 +5,26 @@ from dataclasses import dataclass
 import cbor2
 
 from .confidential import check_keys, keys_decode
-from .encoding import Refused, answered, boolean, byte_string, counts, optional, out_of_range, uint, versioned
+from .encoding import (
+    Refused,
+    answered,
+    boolean,
+    byte_string,
+    counts,
+    groups_decode,
+    optional,
+    out_of_range,
+    uint,
+    versioned,
+    with_groups,
+)
 from .hashes import H
 from .signed import EVENT, SEAL, sig_structure, signed
 from .suites import ALGORITHMS
 
 
 FIELDS = """version scheme group roster device index prev prev_index epoch prev_epoch last_in_epoch restart schema salt round
-own_round counters lost answered keys""".split()
+own_round counters lost answered keys groups""".split()
 
 
 @dataclass
@@ -40,13 +52,15 @@ class Seal:
     @property
     def statement(self):
         fields = list(self.fields.values())
-        return fields[:-1] if self.keys is None else fields
+        if self.groups:
+            return fields
+        return fields[:-2] if self.keys is None else fields[:-1]
 
     @property
     def protected(self):
         alg = next(number for number, name in ALGORITHMS.items() if name == self.alg)
         entries = [cbor2.dumps(1) + cbor2.dumps(alg), cbor2.dumps(16) + cbor2.dumps(SEAL)]
-        if self.scheme == 1:
+        if self.scheme == 1 and not self.groups:
             entries.append(cbor2.dumps(395) + cbor2.dumps(1))
         entries.append(cbor2.dumps(-70001) + cbor2.dumps(self.statement))
         return bytes([0xA0 + len(entries)]) + b"".join(entries)
@@ -63,17 +77,19 @@ class Seal:
 def seal_decode(data):
     """Steps 1 to 4 for a seal's COSE_Sign1. Returns the object and the seal."""
     object = signed(data, SEAL)
-    fields, has_keys = versioned(object.statement, 19)
+    fields = with_groups(object.statement, 19)
     scheme = uint(fields[1])
     out_of_range(scheme > 1)
-    read = [2 if has_keys else 1, scheme, byte_string(fields[2], 8), byte_string(fields[3], 32), byte_string(fields[4], 8)]
+    read = [fields[0], scheme, byte_string(fields[2], 8), byte_string(fields[3], 32), byte_string(fields[4], 8)]
     read += [uint(fields[5], 32), byte_string(fields[6], 32), optional(fields[7], uint, 32), uint(fields[8])]
     read += [optional(fields[9], uint)]
     out_of_range((read[7] is None) != (read[9] is None))
     read += [boolean(fields[10]), boolean(fields[11]), byte_string(fields[12], 32), byte_string(fields[13], 16)]
     read += [uint(fields[14], 8), uint(fields[15], 8), counts(fields[16])]
     out_of_range(not read[16])
-    read += [counts(fields[17]), answered(fields[18]), keys_decode(fields[19]) if has_keys else None]
+    read += [counts(fields[17]), answered(fields[18])]
+    read.append(optional(fields[19], keys_decode) if len(fields) == 21 else keys_decode(fields[19]) if len(fields) == 20 else None)
+    read.append(groups_decode(fields[20]) if len(fields) == 21 else 0)
     seal = Seal(dict(zip(FIELDS, read)), object.payload, object.alg)
     levels = len(seal.counters)
     if seal.lost:
@@ -83,9 +99,10 @@ def seal_decode(data):
         out_of_range(seal.prev_index >= seal.index or seal.prev_epoch > seal.epoch)
     out_of_range(not seal.round <= seal.own_round < levels)
     out_of_range(scheme == 1 and seal.lost)
+    out_of_range(seal.groups == 1)
     out_of_range(sum(seal.counters) > 0xFFFFFFFF)
     byte_string(object.payload, 32)
-    if object.vds != (scheme == 1):
+    if object.vds != (scheme == 1 and not seal.groups):
         raise Refused("UnexpectedHeader", "vds")
     return object, seal
 

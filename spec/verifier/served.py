@@ -143,6 +143,38 @@ class History:
         return None if self.ended else self.unknown
 
 
+class RedactedHistory:
+    """Follows the seals of one device in a redacted proof, of which any may be left out."""
+
+    tail = None
+
+    def __init__(self, device, since, until):
+        self.device, self.since = device, since
+        self.end, self.last = M64 if until is None else until, None
+
+    def broken(self, seal, _roster=None):
+        """The error of the next seal, with the index and epoch of the seal that it concerns; None if there is none."""
+        last = self.last
+        if last is None:
+            return None
+        if seal.index == last.index and seal.digest != last.digest:
+            return "Equivocation", seal.index, seal.epoch
+        if seal.index <= last.index:
+            return "NotAsAsked", seal.index, seal.epoch
+        if seal.prev_index is None or seal.prev_index < last.index:
+            return "Equivocation", last.index, seal.epoch
+        if seal.prev_index == last.index and seal.prev != last.digest:
+            return "Equivocation", last.index, seal.epoch
+        if seal.prev_index > last.index and seal.prev_epoch < last.epoch:
+            return "Equivocation", last.index, seal.epoch
+        return None
+
+    def take(self, seal):
+        """Takes a seal, even one with an error. Returns whether it is in the range."""
+        self.last = seal
+        return self.since <= seal.epoch < self.end
+
+
 def check_history(seals, device, since, until):
     """Checks that no seal of the range is missing. Returns the number of seals in the range, and the epoch from which on nothing
     is known."""
@@ -189,6 +221,8 @@ class AnswerCheck:
     def __init__(self, roster, query):
         self.roster, self.since, self.until = roster, query["since"], query["until"]
         self.devices = [unhex(device) for device in query["devices"]]
+        self.redacted = query.get("redacted", False)
+        self.columns = set(query.get("columns") or [])
         choice = query.get("sample") or query
         self.choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed", "readings") if choice.get(key) is not None}
         if "rate" in self.choice:
@@ -206,7 +240,7 @@ class AnswerCheck:
         if newest == epoch and self.manifests[newest].digest != manifest.digest:
             raise Refused("TwoManifests", f"epoch {epoch}")
         inside = self.since <= epoch < (M64 if self.until is None else self.until)
-        if self.roster.period(epoch).budget is None or self.begun or not inside or epoch <= newest:
+        if self.redacted or self.roster.period(epoch).budget is None or self.begun or not inside or epoch <= newest:
             raise Refused("NotAsAsked", f"the manifest of epoch {epoch}")
         self.manifests[epoch] = manifest
 
@@ -232,20 +266,37 @@ class AnswerCheck:
             self.unseen.remove((seal.epoch, seal.digest))
         elif seal.epoch in self.manifests:
             self.late += 1
+        if not self.redacted:
+            self.check_columns(rebuilt)
         if "readings" in self.choice:
             self.named -= {seal.index}
-        if "rate" in self.choice or "readings" in self.choice:
+        if self.redacted:
+            self.hand_out([rebuilt])
+        elif "rate" in self.choice or "readings" in self.choice:
             check_choice([rebuilt], self.choice)
             self.hand_out([rebuilt])
         else:
             self.held.append(rebuilt)
+
+    def check_columns(self, rebuilt):
+        """Checks that a part shows exactly the column groups of the columns that the query names."""
+        fields, groups = rebuilt.whole.fields, rebuilt.whole.groups
+        if not self.columns <= {field.name for field in fields}:
+            raise Refused("UnknownColumn", f"index {rebuilt.seal.index}")
+        asked = {0} | {field.group for field in fields if field.name in self.columns}
+        asked = groups & sum(1 << group for group in asked) if self.columns else groups
+        if asked & ~rebuilt.part.groups:
+            raise Refused("ColumnWithheld", f"index {rebuilt.seal.index}")
+        if asked != rebuilt.part.groups:
+            raise Refused("NotAsAsked", f"index {rebuilt.seal.index}")
 
     def end(self):
         self.leave()
         self.close_before(len(self.devices))
 
     def enter(self, device):
-        self.at, self.history = device, History(device, self.since, self.until)
+        follow = RedactedHistory if self.redacted else History
+        self.at, self.history = device, follow(device, self.since, self.until)
         self.held, self.rows, self.seals, self.late, self.unmanifested = [], [], 0, 0, None
         listed = ((epoch, dict(manifest.devices).get(device, [])) for epoch, manifest in self.manifests.items())
         self.unseen = {(epoch, digest) for epoch, digests in listed for digest in digests}
@@ -266,6 +317,8 @@ class AnswerCheck:
         standing, since = ("Complete", None) if tail is None else ("TailUnknown", tail)
         if self.unmanifested is not None:
             standing, since = "ManifestMissing", self.unmanifested
+        if self.redacted:
+            standing, since = "Redacted", None
         self.checked.append(CheckedDevice(self.at, standing, since, self.seals, self.late, self.rows))
         self.at = None
 
@@ -342,7 +395,7 @@ def query_check(query):
         return value
 
     refuse(type(query) is not dict, "not an object")
-    known = {"devices", "since", "until", "rate", "at_most", "sample", "readings"}
+    known = {"devices", "since", "until", "rate", "at_most", "sample", "readings", "columns"}
     refuse(not {"devices", "since"} <= set(query) <= known, "a name that is unknown or missing")
     query = dict.fromkeys(known) | query
     refuse(type(query["devices"]) is not list or not query["devices"], "no devices")
@@ -362,6 +415,11 @@ def query_check(query):
         refuse(type(sample) is not dict or set(sample) != {"count", "seed"}, "a sample has a count and a seed")
         refuse(number(sample["count"], 0xFFFFFFFF, "count") == 0, "a sample of nothing")
         digits(sample["seed"], 64, "a seed")
+    if query["columns"] is not None:
+        names = query["columns"]
+        refuse(type(names) is not list or not 1 <= len(names) <= 64, "columns are 1 to 64 names")
+        refuse(any(type(name) is not str or not 1 <= len(name.encode()) <= 64 for name in names), "a name of a column")
+        refuse(len(set(names)) < len(names), "a column twice")
     if query["readings"] is not None:
         runs, end = query["readings"], (-1, 0)
         refuse(type(runs) is not list or not 1 <= len(runs) <= 8, "readings are 1 to 8 runs")
@@ -376,7 +434,8 @@ def query_check(query):
 
 
 def proof_query(text, roster):
-    """The query of a proof's first item, which was answered under a version of this roster."""
+    """The query of a proof's first item, or the devices and the range of a redacted proof. The proof was made under a version of
+    this roster."""
 
     def whole(digits):
         if digits.startswith("-"):
@@ -398,7 +457,15 @@ def proof_query(text, roster):
         digest = query.pop("roster") if named else ""
         if named and (type(digest) is not str or not re.fullmatch("[0-9a-fA-F]{64}", digest)):
             raise ValueError("its roster is not a digest")
+        redacted = query.pop("redacted", None) if type(query) is dict else None
+        if redacted is not None:
+            chosen = [name for name in ("rate", "at_most", "sample", "readings", "columns") if query.get(name) is not None]
+            if redacted is not True or chosen:
+                raise ValueError("redacted is not true, or a redacted proof with a choice")
+            query["rate"] = "1"
         query = query_check(query)
+        if redacted:
+            query["redacted"], query["rate"] = True, None
     except (ValueError, RecursionError, Refused) as error:
         raise Refused("NotAProof", str(error)) from None
     if named and unhex(digest) not in [*roster.history, roster.digest]:

@@ -11,6 +11,7 @@ from .encoding import (
     array,
     byte_string,
     counts,
+    groups_decode,
     optional,
     out_of_range,
     text,
@@ -18,12 +19,23 @@ from .encoding import (
     version_one,
     wrong_type,
 )
-from .hashes import levels_of
+from .hashes import H, levels_of
 from .rounds import manifest_open
 from .schema import Schema, schema_decode
 from .seal import FIELDS, Seal
 from .suites import SIGNATURE_LENGTH
-from .trees import CHAIN_START, NULL, block_digest, leaf_hash, multiproof_count, multiproof_root, star_chain
+from .trees import (
+    CHAIN_START,
+    NULL,
+    block_digest,
+    group_digest,
+    groups_root,
+    leaf_hash,
+    level_digest,
+    multiproof_count,
+    multiproof_root,
+    star_chain,
+)
 
 
 MAX_RUN_PARTS = 256
@@ -48,6 +60,8 @@ class Part:
     lost: list
     answered: list
     keys: bytes | None
+    groups: int  # the shown ones; 0 without groups
+    blinds: bytes
     select: object  # a mask, or a list of sequence numbers
     digests: bytes
     events: bytes
@@ -60,7 +74,11 @@ def part_decode(fields):
     skipped, advance, salt = uint(fields[2], 32), uint(fields[3]), byte_string(fields[4], 16)
     n, round, own_round = uint(fields[5], 32), uint(fields[6], 8), uint(fields[7], 8)
     lost, replies = counts(fields[8]), answered(fields[9])
-    keys = keys_decode(fields[10]) if len(fields) > 14 else None
+    keys, groups, blinds = None, 0, b""
+    if len(fields) == 17:
+        keys, groups, blinds = optional(fields[10], keys_decode), groups_decode(fields[11]), byte_string(fields[12])
+    elif len(fields) == 15:
+        keys = keys_decode(fields[10])
     select, digests, events, signature = fields[-4:]
     if type(select) is list:
         out_of_range(not select)
@@ -74,7 +92,7 @@ def part_decode(fields):
     signature = optional(signature, byte_string)
     return Part(
         flags & 1, flags & 2 > 0, flags & 4 > 0, skipped, advance, salt, n, round, own_round,
-        lost, replies, keys, select, digests, events, signature,
+        lost, replies, keys, groups, blinds, select, digests, events, signature,
     )  # fmt: skip
 
 
@@ -98,7 +116,7 @@ def item_decode(value):
     kind = uint(value[0])
     if kind not in ITEMS:
         raise Refused("UnknownItem", str(kind))
-    if kind != 2 or len(value) != 15:
+    if kind != 2 or len(value) not in (15, 17):
         array(value, ITEMS[kind])
     if kind == 0:
         return "schema", byte_string(value[1])
@@ -132,11 +150,12 @@ class Rebuilt:
     """A part with the values that are not in the stream."""
 
     part: Part
-    schema: Schema
+    schema: Schema  # of the rows: with the columns of the shown groups
     seal: Seal
     levels: list  # of every event
     rows: list  # (seq, level, record), ascending
     blocks: dict  # of a star: the digest of each selected level
+    whole: Schema  # of the stream: with the columns of all groups
 
 
 class Reader:
@@ -242,9 +261,16 @@ class Reader:
         ):
             raise Refused("LostOutOfRange")
         check_keys(part.keys, self.schema)
-        fields = [1 if part.keys is None else 2, part.scheme, roster.group, self.roster_digest, self.device.id, index, self.prev, self.index, epoch]
+        groups = self.schema.groups
+        if part.groups & ~groups or (groups and not part.groups):
+            raise Refused("GroupsOutOfRange")
+        if part.blinds:
+            raise Refused("BlindCount")
+        schema = self.schema.project(part.groups) if groups else self.schema
+        version = 3 if groups else 1 if part.keys is None else 2
+        fields = [version, part.scheme, roster.group, self.roster_digest, self.device.id, index, self.prev, self.index, epoch]
         fields += [self.epoch, part.last_in_epoch, part.restart, self.schema.digest, part.salt, part.round]
-        fields += [part.own_round, counters, part.lost, part.answered, part.keys]
+        fields += [part.own_round, counters, part.lost, part.answered, part.keys, groups]
         seal = Seal(dict(zip(FIELDS, fields)), None, key.alg)
 
         if len(part.digests) % 32:
@@ -257,15 +283,21 @@ class Reader:
             selected = part.select
             if part.scheme == 0 or selected[-1] >= part.n or any(of_events[seq] < part.own_round for seq in selected):
                 raise Refused("SelectOutOfRange")
-        expected = multiproof_count(part.n, selected) if part.scheme else self.star_digests(seal, part.select)
+        hidden = (groups & ~part.groups).bit_count()
+        if part.scheme == 0:
+            expected = self.star_digests(seal, part.select) + part.select.bit_count() * hidden
+        else:
+            expected = multiproof_count(part.n, selected)
+            if groups and selected:
+                expected = expected * part.groups.bit_count() + hidden
         if len(part.digests) != 32 * expected:
             raise Refused("DigestCount")
-        split = self.schema.split(part.events, len(selected))
+        split = schema.split(part.events, len(selected))
         if split is None or split[1]:
             raise Refused("EventsLength")
         if self.schema.version == 2:
             for record in split[0]:
-                self.schema.check_record(record)
+                schema.check_record(record)
         if part.signature is not None and len(part.signature) != SIGNATURE_LENGTH[key.alg]:
             raise Refused("MalformedSignature")
         self.run_bytes += len(part.events)
@@ -282,16 +314,51 @@ class Reader:
                 if part.select >> level & 1:
                     of_level[level] = records[at : at + counters[level]]
                     at += counters[level]
-                    blocks[level] = block_digest(self.device.id, index, level, self.schema.join(of_level[level]))
+            given = iter(chunks(part.digests)[self.star_digests(seal, part.select) :])
+            for level in sorted(of_level):
+                if groups:
+                    blocks[level] = self.grouped(index, level, part.groups, schema, of_level[level], given)
+                else:
+                    blocks[level] = block_digest(self.device.id, index, level, schema.join(of_level[level]))
             seal.root = self.star_root(seal, part, blocks)
             cursors = {level: iter(block) for level, block in of_level.items()}
             rows = [(seq, of_events[seq], next(cursors[of_events[seq]])) for seq in selected]
         else:
-            leaves = [(seq, leaf_hash(record)) for seq, record in zip(selected, records)]
-            seal.root = multiproof_root(part.n, leaves, chunks(part.digests))
+            if groups and part.n and not selected:
+                seal.root = part.digests
+            elif groups:
+                seal.root = self.grouped_root(part, schema, selected, records)
+            else:
+                leaves = [(seq, leaf_hash(record)) for seq, record in zip(selected, records)]
+                seal.root = multiproof_root(part.n, leaves, chunks(part.digests))
             rows = [(seq, of_events[seq], record) for seq, record in zip(selected, records)]
         self.prev, self.index, self.epoch, self.closed = seal.digest, index, epoch, part.last_in_epoch
-        return Rebuilt(part, self.schema, seal, of_events, rows, blocks)
+        return Rebuilt(part, schema, seal, of_events, rows, blocks, self.schema)
+
+    def grouped(self, index, level, shown, schema, records, given):
+        """D_i of a level, some of whose groups are hidden; `given` has the digests of these."""
+        digests = []
+        for group in range(8):
+            if shown >> group & 1:
+                cells = [schema.projected(record, 1 << group) for record in records]
+                joined = schema.project(1 << group).join(cells)
+                digests.append(group_digest(self.device.id, index, level, group, joined))
+            elif self.schema.groups >> group & 1:
+                digests.append(next(given))
+        return level_digest(digests)
+
+    def grouped_root(self, part, schema, selected, records):
+        """The root of a tree (groups.md, sections 4 and 5)."""
+        given, roots = chunks(part.digests), []
+        siblings = multiproof_count(part.n, selected)
+        for group in range(8):
+            if part.groups >> group & 1:
+                leaves = [(seq, leaf_hash(schema.projected(record, 1 << group))) for seq, record in zip(selected, records)]
+                proof, given = given[:siblings], given[siblings:]
+                roots.append(multiproof_root(part.n, leaves, proof))
+            elif self.schema.groups >> group & 1:
+                roots.append(given.pop(0) if part.n else H())
+        return groups_root(roots)
 
     @staticmethod
     def lowest(seal, mask):
@@ -341,7 +408,7 @@ class Reader:
 def whole_from(rebuilt):
     """The lowest round from which on a part has exactly the surviving levels: 0 if it is whole, None if there is none."""
     select, surviving = rebuilt.part.select, rebuilt.seal.surviving
-    if type(select) is not int:
+    if type(select) is not int or rebuilt.part.groups != rebuilt.seal.groups:
         return None
     lowest = (surviving & ~select).bit_length()
     return lowest if select == surviving >> lowest << lowest else None

@@ -13,6 +13,22 @@ def block_digest(device, index, level, block):
     return H(header.ljust(64, b"\0"), block)
 
 
+def group_digest(device, index, level, group, cells):
+    """D_ig (groups.md, section 3)."""
+    header = b"moteseal/2/star/group".ljust(32, b"\0") + device + be(index, 4) + be(level, 4) + be(group, 4)
+    return H(header.ljust(128, b"\0"), cells)
+
+
+def level_digest(digests):
+    """D_i of the digests of all groups."""
+    return H(b"moteseal/2/star/level".ljust(32, b"\0"), *digests)
+
+
+def groups_root(roots):
+    """The root of a tree with column groups (groups.md, section 4)."""
+    return H(b"moteseal/2/tree/groups".ljust(32, b"\0"), *roots)
+
+
 def star_chain(counters, digests, above=CHAIN_START):
     for count, digest in zip(counters, digests):
         above = H(above, be(count, 4), digest)

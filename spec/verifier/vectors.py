@@ -304,6 +304,7 @@ def schema_vector(_case, given):
         for shown, field in zip(fields, schema.fields):
             shown += [field.id, field.nullable, list(field.labels or ()), field.longest, field.relayed]
             shown += [field.suite] if field.suite else []
+            shown += [field.group] if field.group else []
     return {"digest": schema.digest.hex(), "record_size": schema.record_size, "fields": fields}
 
 

@@ -12,11 +12,14 @@ install_cassandra() {
         (cd "$folder" && sha256sum --quiet -c ../../../$pom/checksums) || die "could not fetch Cassandra"
 }
 
-# run_cassandra FOLDER PORT [KEY=VALUE...]: runs one node. KEY is a setting of cassandra.yaml, or
+# run_cassandra FOLDER PORT [KEY=VALUE...]: runs one node. Its cluster is that of the node at 127.0.0.1, which is started
+# first. KEY is a setting of cassandra.yaml, or
+#   join   at the first start of a further node, the milliseconds in which it learns of the other nodes
 #   jvm    options of the Java virtual machine, which replace those for a fast start
-#   cql    a file with a certificate and a key in PKCS 12 (password "moteseal"); clients must then use TLS
+#   cql    a PEM file with the node's key (PKCS #8) and its certificate: clients must then use TLS. With the setting
+#          native_transport_port_ssl, only the clients at that port
 run_cassandra() {
-    local folder=$1 port=$2 key jvm="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmx512m" tls=""
+    local folder=$1 port=$2 key delay=0 jvm="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmx512m" tls=""
     local options=() package
     [ -d "$engines/cassandra" ] || die "Cassandra is not installed; run tools/engines.sh install cassandra"
     mkdir -p "$folder"
@@ -36,6 +39,7 @@ run_cassandra() {
         case $key in
         jvm=*) jvm=${key#*=} ;;
         cql=*) tls=${key#*=} ;;
+        join=*) delay=${key#*=} settings[auto_bootstrap]=true ;;
         *=*) settings[${key%%=*}]=${key#*=} ;;
         *) die "$key is not KEY=VALUE" ;;
         esac
@@ -46,7 +50,7 @@ run_cassandra() {
         printf 'commitlog_directory: %s/commitlog\ndata_file_directories:\n  - %s/data\n' "$folder" "$folder"
         printf 'seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n'
         printf '    parameters:\n      - seeds: "127.0.0.1:%s"\n' "${settings[storage_port]}"
-        [ -z "$tls" ] || printf 'client_encryption_options:\n  enabled: true\n  optional: false\n  keystore: %s\n  keystore_password: moteseal\n  store_type: PKCS12\n' "$tls"
+        [ -z "$tls" ] || printf 'client_encryption_options:\n  enabled: true\n  optional: false\n  keystore: %s\n  ssl_context_factory:\n    class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n' "$tls"
     } >"$folder/cassandra.yaml"
     cat >"$folder/logback.xml" <<XML
 <configuration>
@@ -75,7 +79,7 @@ XML
         -Djava.io.tmpdir="$folder" -Djdk.attach.allowAttachSelf=true -Djna.tmpdir="$folder" \
         -Dcassandra.config="file://$folder/cassandra.yaml" -Dcassandra.storagedir="$folder" \
         -Dlogback.configurationFile="$folder/logback.xml" -Dcassandra-foreground=yes \
-        -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=0 \
+        -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms="$delay" \
         -Dcassandra.superuser_setup_delay_ms=0 \
         "${options[@]}" -cp "$engines/cassandra/*" org.apache.cassandra.service.CassandraDaemon
 }

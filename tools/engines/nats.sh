@@ -12,7 +12,7 @@ install_nats() {
 # run_nats FOLDER PORT [MONITORING_PORT [NAME CLUSTER_PORT CLUSTER_PORT...]]: runs a server with JetStream that syncs each
 # message before it acknowledges it. A file more.conf in FOLDER has further lines of its configuration, for example users.
 # With a name, it is a server of a cluster: its own port in the cluster, and those
-# of all servers of the cluster.
+# of all servers of the cluster. A file cluster.conf in FOLDER has further lines of its block `cluster`, for example TLS.
 run_nats() {
     local folder=$1 port=$2 monitoring=${3:-} name=${4:-} own=${5:-} route
     [ -x "$engines/bin/nats-server" ] || die "nats-server is not installed; run tools/engines.sh install nats"
@@ -24,7 +24,9 @@ run_nats() {
         if [ -n "$name" ]; then
             printf 'server_name: %s\ncluster {\n  name: moteseal\n  listen: 127.0.0.1:%s\n  routes: [\n' "$name" "$own"
             for route in "${@:6}"; do printf '    nats://127.0.0.1:%s\n' "$route"; done
-            printf '  ]\n}\n'
+            printf '  ]\n'
+            [ ! -f "$folder/cluster.conf" ] || cat "$folder/cluster.conf"
+            printf '}\n'
         fi
         [ ! -f "$folder/more.conf" ] || cat "$folder/more.conf"
     } >"$folder/nats.conf"

@@ -1,4 +1,5 @@
-/* Moteseal for firmware in C: makes seals, encrypts values for private sums, receives broadcasts.
+/* Moteseal for firmware in C: makes seals, encrypts columns of their events, encrypts values for
+ * private sums, receives broadcasts.
  *
  * moteseal-header generates this file from bindings/c/library/src. Edit those sources, then run
  * `cargo run -p moteseal-header -- write` in bindings/c.
@@ -9,12 +10,13 @@
  *  - Only one thread at a time may use an object. Different objects are independent.
  *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};`, and begin it
  *    before any other use: the comments state which functions begin a state. You choose the size
- *    of a star, a tree and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels),
- *    MOTESEAL_TREE_SIZE(height) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
+ *    of a star, a tree, column keys, a cipher and a broadcast receiver: reserve
+ *    MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height), MOTESEAL_COLUMN_KEYS_SIZE(columns),
+ *    MOTESEAL_CIPHER_SIZE(columns) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
  *    aligned to 8 bytes. The function that begins the state checks size and alignment.
  *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
- *    Do not copy a permit, a guard or a chain: each prevents a number from being used twice, and
- *    with a copy the number could be used twice.
+ *    Do not copy a permit, a guard, a chain or a cipher: each prevents a number from being used
+ *    twice, and with a copy the number could be used twice.
  *  - Every function checks that its pointers are aligned and not null, and that its lengths are in
  *    range. The caller guarantees that memory is as large as stated. Outputs must not overlap
  *    inputs unless the function's comment allows it.
@@ -37,6 +39,12 @@
 
 // Bytes of memory for a tree of at most 2^height - 1 events (a height of 1 to 32).
 #define MOTESEAL_TREE_SIZE(height) (224 + 32 * (size_t)(height))
+
+// Bytes of memory for the keys of at most `columns` encrypted columns (1 to 16).
+#define MOTESEAL_COLUMN_KEYS_SIZE(columns) (40 + 1088 * (size_t)(columns))
+
+// Bytes of memory for the encryption of a seal with at most `columns` encrypted columns (1 to 16).
+#define MOTESEAL_CIPHER_SIZE(columns) (464 + 136 * (size_t)(columns))
 
 // Bytes of memory for a receiver of chains with at most `block` messages per block (1 to 64).
 #define MOTESEAL_BROADCAST_SIZE(block) (328 + 48 * (size_t)(block))
@@ -64,8 +72,14 @@
 // The length of a chain's record in bytes, a multiple of 8. The mote stores the record in flash.
 #define MOTESEAL_CHAIN_RECORD 72
 
+// The length in bytes of the keys of one column in a record.
+#define MOTESEAL_COLUMN_KEY 1084
+
+// The length in bytes of a record of keys without the keys of the columns.
+#define MOTESEAL_COLUMN_KEYS_OVERHEAD 12
+
 // The maximum length of the message that a seal's signature covers, in bytes.
-#define MOTESEAL_MAX_MESSAGE 1152
+#define MOTESEAL_MAX_MESSAGE 1144
 
 // The maximum length of an open item, in bytes.
 #define MOTESEAL_MAX_OPEN 96
@@ -261,7 +275,7 @@ enum moteseal_error
   MOTESEAL_ERROR_UNKNOWN_FIELD_TYPE = 79,
   // A divisor or offset out of range.
   MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
-  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
+  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID].
   MOTESEAL_ERROR_MALFORMED_FIELD = 81,
   // An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
   MOTESEAL_ERROR_SCHEMA_TOO_LONG = 82,
@@ -369,8 +383,33 @@ enum moteseal_error
   MOTESEAL_ERROR_UNKNOWN_SUITE = 155,
   // A schema of more than 16 encrypted columns.
   MOTESEAL_ERROR_TOO_MANY_ENCRYPTED_FIELDS = 156,
-  // A schema with encrypted columns, which this library cannot encrypt.
+  // The device has encrypted columns: a seal and an urgent event need a `moteseal_cipher`.
   MOTESEAL_ERROR_NO_STREAM_SECRET = 157,
+  // A field's group that is not 0 to 7.
+  MOTESEAL_ERROR_INVALID_GROUP = 158,
+  // A schema with column groups and no column in group 0.
+  MOTESEAL_ERROR_NO_FIRST_GROUP = 159,
+  // A column in a group other than 0 that is not encrypted.
+  MOTESEAL_ERROR_PLAIN_GROUP = 160,
+  // A schema with column groups, which this library cannot seal.
+  MOTESEAL_ERROR_COLUMN_GROUPS = 161,
+  // The epoch is before the base epoch of the stream secret, or more than 2^32 - 1 epochs after
+  // it.
+  MOTESEAL_ERROR_EPOCH_OUT_OF_KEY_RANGE = 162,
+  // The keys of the epoch have been erased, because a later epoch has begun.
+  MOTESEAL_ERROR_KEY_ERASED = 163,
+  // A stored key is damaged.
+  MOTESEAL_ERROR_MALFORMED_KEY = 164,
+  // The schema has no encrypted columns.
+  MOTESEAL_ERROR_KEY_COUNT = 165,
+  // The keys are for other columns than those of the schema.
+  MOTESEAL_ERROR_WRONG_COLUMN = 166,
+  // An event with this sequence number, or a later one, has been encrypted already.
+  MOTESEAL_ERROR_SEQUENCE_REUSED = 167,
+  // The seal has too many events for AES-128: close it and open the next.
+  MOTESEAL_ERROR_KEY_STREAM_END = 168,
+  // A column needs AES-128, which is not built in (feature `aes128`).
+  MOTESEAL_ERROR_UNSUPPORTED_SUITE = 169,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -386,6 +425,25 @@ typedef int32_t moteseal_error;
 //     uint64_t memory[MOTESEAL_BROADCAST_SIZE(8) / 8] = {0};
 //     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
 typedef struct moteseal_broadcast moteseal_broadcast;
+
+// The encryption of an open seal. It occupies `MOTESEAL_CIPHER_SIZE(columns)` bytes of the caller's
+// memory:
+//
+//     uint64_t memory[MOTESEAL_CIPHER_SIZE(2) / 8] = {0};
+//     moteseal_cipher *cipher = (moteseal_cipher *)memory;
+//
+// Do not store it: after a restart, the open seal is abandoned, and the next seal has other keys.
+// End it with `moteseal_cipher_wipe` when the seal is closed.
+typedef struct moteseal_cipher moteseal_cipher;
+
+// The keys of the encrypted columns of a schema. It occupies `MOTESEAL_COLUMN_KEYS_SIZE(columns)`
+// bytes of the caller's memory:
+//
+//     uint64_t memory[MOTESEAL_COLUMN_KEYS_SIZE(2) / 8] = {0};
+//     moteseal_column_keys *keys = (moteseal_column_keys *)memory;
+//
+// The state is secret. End it with `moteseal_column_keys_wipe`.
+typedef struct moteseal_column_keys moteseal_column_keys;
 
 // A star for a group of at most `levels` levels (1 to 32). It occupies
 // `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory:
@@ -433,6 +491,11 @@ typedef struct {
   uint8_t levels;
   // The algorithm of the device's signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
   uint8_t algorithm;
+  // The number of encrypted columns of the schema. If it is not 0, a seal and an urgent event need
+  // a `moteseal_cipher`.
+  uint8_t encrypted;
+  // Zeros.
+  uint8_t reserved[7];
 } moteseal_device;
 
 // A device's chain of seals: the next index, the last epoch that was opened, and the predecessor
@@ -675,10 +738,11 @@ moteseal_error moteseal_device_from_roster(const uint8_t *roster,
 // labels, timestamp (milliseconds since 1970, in 8 bytes), point (latitude and longitude in 10^-7
 // degrees, in 4 bytes each), text32 with the length of the longest text. Texts come after all other
 // cells of a record, each with its length in one byte. `?` marks a field that may be null, `~` one
-// whose values another device reported, `#` an id other than the position. spec/objects.md, section
+// whose values another device reported, `!` one that is encrypted with ChaCha20 and `!aes` one with
+// AES-128 (`moteseal_cipher`), `#` an id other than the position. spec/objects.md, section
 // 5, defines the cells and their nulls.
 //
-// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID]`, for
+// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID]`, for
 //        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 //        the result is the schema of opaque records.
 // @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
@@ -691,13 +755,15 @@ moteseal_error moteseal_schema_encode(const char *const *fields,
                                       size_t capacity,
                                       size_t *length);
 
-// Checks an encoded schema and sets a device's schema digest and record size.
+// Checks an encoded schema and sets a device's schema digest, record size and number of encrypted
+// columns.
 //
-// @param device  The device, already filled in; only `schema` and `record_size` change. A schema
-//        with texts sets `record_size` to 0: records then have different lengths, as without fields.
+// @param device  The device, already filled in; only `schema`, `record_size` and `encrypted` change.
+//        A schema with texts sets `record_size` to 0: records then have different lengths, as
+//        without fields.
 // @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 // @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-//         bytes; `NoStreamSecret` if a column is encrypted.
+//         bytes; `ColumnGroups` if a column is in a group other than 0.
 moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
                                           size_t schema_length);
@@ -835,6 +901,124 @@ void moteseal_signing_key_wipe(moteseal_signing_key *key);
 //         P-256 is not built in.
 moteseal_error moteseal_esp256_normalize(uint8_t *signature);
 
+// Begins the keys of a schema's encrypted columns from the stream secret of the device.
+//
+// The secret opens all epochs of the device. Call this function once, where the device is
+// provisioned, store the record (`moteseal_column_keys_record`), and erase the secret from the
+// device. Without the secret, the device cannot open the epochs before `epoch`, and neither can a
+// thief of the device.
+//
+// @param keys, size  Memory for the keys, aligned to 8 bytes, and its size in bytes:
+//        `MOTESEAL_COLUMN_KEYS_SIZE(columns)` or more.
+// @param schema, schema_length  The device's encoded schema.
+// @param secret  The secret, 32 bytes: `NAME.stream.key` contains it as hexadecimal digits, then a
+//        space and the base epoch.
+// @param base_epoch  The base epoch of the secret.
+// @param epoch  The first epoch that will be sealed. An epoch before the base epoch counts as the
+//        base epoch.
+// @return `KeyCount` (the schema has no encrypted columns), `BufferTooSmall` (it has more than
+//         `size` has room for), `UnsupportedSuite` (a column needs AES-128, and the feature
+//         `aes128` is not built in), `EpochOutOfKeyRange`, an error of schemas or of decoding. After
+//         an error, the keys are not begun.
+moteseal_error moteseal_column_keys_begin(moteseal_column_keys *keys,
+                                          size_t size,
+                                          const uint8_t *schema,
+                                          size_t schema_length,
+                                          const uint8_t *secret,
+                                          uint64_t base_epoch,
+                                          uint64_t epoch);
+
+// Begins the keys from a stored record.
+//
+// @param keys, size  As in `moteseal_column_keys_begin`.
+// @param schema, schema_length  The device's encoded schema.
+// @param record, length  The newest stored record.
+// @return `Damaged` if the record was erased, only partly written, or altered;
+//         `UnsupportedVersion`; `WrongColumn` if the record is for other columns than those of the
+//         schema; `MalformedKey`; `KeyCount`, `BufferTooSmall`, `UnsupportedSuite`, an error of
+//         schemas or of decoding. After an error, the keys are not begun.
+moteseal_error moteseal_column_keys_restore(moteseal_column_keys *keys,
+                                            size_t size,
+                                            const uint8_t *schema,
+                                            size_t schema_length,
+                                            const uint8_t *record,
+                                            size_t length);
+
+// Writes the record of the keys. It is secret.
+//
+// Store the record when the keys were begun, and again after each `moteseal_cipher_begin` for a
+// later epoch. Then erase the record before it: whoever reads it can decrypt the epochs that have
+// passed.
+//
+// @param out, capacity  `MOTESEAL_COLUMN_KEYS_OVERHEAD + columns * MOTESEAL_COLUMN_KEY` bytes.
+// @param length  Receives the number of bytes written.
+// @return `NotBegun`, `BufferTooSmall`.
+moteseal_error moteseal_column_keys_record(const moteseal_column_keys *keys,
+                                           uint8_t *out,
+                                           size_t capacity,
+                                           size_t *length);
+
+// Returns the first epoch whose keys the state has. The keys of earlier epochs are erased.
+//
+// @return `NotBegun`.
+moteseal_error moteseal_column_keys_epoch(const moteseal_column_keys *keys, uint64_t *epoch);
+
+// Overwrites keys with zeros. Null is allowed.
+//
+// @param size  The size of the keys' memory in bytes.
+void moteseal_column_keys_wipe(moteseal_column_keys *keys, size_t size);
+
+// Begins the encryption of the chain's open seal, and erases the keys of all earlier epochs from
+// `keys`. Afterwards store the record of the keys (`moteseal_column_keys_record`), and erase the
+// record before it.
+//
+// @param cipher, size  Memory for the cipher, aligned to 8 bytes, and its size in bytes:
+//        `MOTESEAL_CIPHER_SIZE(columns)` or more.
+// @param keys  The keys of the device's encrypted columns.
+// @param device  The device.
+// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
+//        record.
+// @param schema, schema_length  The device's encoded schema.
+// @param nonce  12 random bytes, other ones for every seal. A mote without a generator uses a
+//        number that it increments in flash at each start, and the seal's index: if its flash is
+//        restored from a copy, it may use a key stream twice, which shows the differences of
+//        readings to others.
+// @return `NotBegun`, `NotOpen`, `NotPersisted`, `BufferTooSmall`, `NotOfThisSeal` (the schema is not
+//         the device's), `WrongColumn` (the keys are for another schema), `KeyErased` (the keys of
+//         the epoch have been erased), `EpochOutOfKeyRange`, an error of schemas or of decoding.
+//         After an error, the cipher is not begun.
+moteseal_error moteseal_cipher_begin(moteseal_cipher *cipher,
+                                     size_t size,
+                                     moteseal_column_keys *keys,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     const uint8_t *schema,
+                                     size_t schema_length,
+                                     const uint8_t *nonce);
+
+// Encrypts the encrypted columns of an event, in place. Then push the event to the star or tree,
+// and store it: everything but your own reading of it is ciphertext from now on.
+//
+// Check an event with columns of the types bool, enum, point or text before
+// (`moteseal_record_check`).
+//
+// @param sequence  The sequence number that the event gets in the seal, counted from 0: the number
+//        of events pushed before it. An event is encrypted once, and never after a later one.
+// @param event, length  The event in the schema's format.
+// @return `NotBegun`, `WrongLength`, `SequenceReused`, `RecordLength` (a text extends past the
+//         event), `KeyStreamEnd` (the seal has too many events for AES-128: close it). After
+//         `WrongLength` and `SequenceReused`, nothing has changed. After another error, do not push
+//         the event.
+moteseal_error moteseal_cipher_encrypt(moteseal_cipher *cipher,
+                                       uint32_t sequence,
+                                       uint8_t *event,
+                                       size_t length);
+
+// Overwrites a cipher with zeros. Null is allowed.
+//
+// @param size  The size of the cipher's memory in bytes.
+void moteseal_cipher_wipe(moteseal_cipher *cipher, size_t size);
+
 // Begins the star of the chain's open seal.
 //
 // @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes:
@@ -875,15 +1059,18 @@ moteseal_error moteseal_star_count(const moteseal_star *star, uint32_t *events);
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
 // @param answers  May be null. The query epochs that the device has answered and that no earlier
 //        seal states.
+// @param cipher  The cipher of this seal if the device has encrypted columns; otherwise null.
 // @param seal  Begun on success. The function then also wipes the star; use its memory for the
 //        next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-//         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
+//         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
+//         (`last_in_epoch`). After an error, nothing has changed.
 moteseal_error moteseal_star_close(moteseal_star *star,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
                                    uint8_t last_in_epoch,
                                    const moteseal_answers *answers,
+                                   const moteseal_cipher *cipher,
                                    moteseal_seal *seal);
 
 // Overwrites a star with zeros. Null is allowed.
@@ -930,15 +1117,18 @@ moteseal_error moteseal_tree_count(const moteseal_tree *tree, uint32_t *events);
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
 // @param answers  May be null. The query epochs that the device has answered and that no earlier
 //        seal states.
+// @param cipher  The cipher of this seal if the device has encrypted columns; otherwise null.
 // @param seal  Begun on success. The function then also wipes the tree; use its memory for the
 //        next seal.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-//         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
+//         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
+//         (`last_in_epoch`). After an error, nothing has changed.
 moteseal_error moteseal_tree_close(moteseal_tree *tree,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
                                    uint8_t last_in_epoch,
                                    const moteseal_answers *answers,
+                                   const moteseal_cipher *cipher,
                                    moteseal_seal *seal);
 
 // Overwrites a tree with zeros. Null is allowed.
@@ -1100,12 +1290,16 @@ void moteseal_seal_wipe(moteseal_seal *seal);
 
 // Writes the bytes to sign for an urgent event that is part of the chain's open seal.
 //
+// @param cipher  The cipher of the open seal if the device has encrypted columns; otherwise null.
+//        It must have encrypted the event.
 // @param sequence  The event's sequence number in the seal, counted from 0: the number of events
 //        pushed before it. You must also push the event, so that it gets this number.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
-// @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
+// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal` (the cipher is for another
+//         seal), `WrongLength`, `BufferTooSmall`.
 moteseal_error moteseal_urgent_message(const moteseal_device *device,
                                        moteseal_chain *chain,
+                                       const moteseal_cipher *cipher,
                                        uint32_t sequence,
                                        const uint8_t *event,
                                        size_t event_length,
@@ -1118,9 +1312,11 @@ moteseal_error moteseal_urgent_message(const moteseal_device *device,
 // @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 //        arguments.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
-// @return `NotOpen`, `NotPersisted`, `WrongLength`, `MalformedSignature`, `BufferTooSmall`.
+// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal`, `WrongLength`,
+//         `MalformedSignature`, `BufferTooSmall`.
 moteseal_error moteseal_urgent_object(const moteseal_device *device,
                                       moteseal_chain *chain,
+                                      const moteseal_cipher *cipher,
                                       uint32_t sequence,
                                       const uint8_t *event,
                                       size_t event_length,
@@ -1410,7 +1606,7 @@ moteseal_error moteseal_broadcast_restore(moteseal_broadcast *broadcast,
 #define MOTESEAL_ALIGNOF(type) _Alignof(type)
 #endif
 #ifdef MOTESEAL_ASSERT
-MOTESEAL_ASSERT(sizeof(moteseal_device) == (sizeof(void *) == 8 ? 152 : 152), "moteseal_device");
+MOTESEAL_ASSERT(sizeof(moteseal_device) == (sizeof(void *) == 8 ? 160 : 160), "moteseal_device");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_device) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_device");
 MOTESEAL_ASSERT(sizeof(moteseal_chain) == (sizeof(void *) == 8 ? 128 : 128), "moteseal_chain");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_chain) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_chain");

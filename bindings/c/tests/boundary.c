@@ -138,8 +138,8 @@ static void rejects_null_pointers(void) {
     IS(NULL_POINTER, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(16), &device, NULL, salt_key));
     IS(NULL_POINTER, moteseal_star_push(NULL, bytes, 1, NULL));
     IS(NULL_POINTER, moteseal_star_count(NULL, NULL));
-    IS(NULL_POINTER, moteseal_star_close(NULL, &device, &chain, 1, NULL, &seal));
-    IS(NULL_POINTER, moteseal_star_close(star, &device, &chain, 1, NULL, NULL));
+    IS(NULL_POINTER, moteseal_star_close(NULL, &device, &chain, 1, NULL, NULL, &seal));
+    IS(NULL_POINTER, moteseal_star_close(star, &device, &chain, 1, NULL, NULL, NULL));
     IS(NULL_POINTER, moteseal_tree_push(NULL, bytes, 1, NULL));
     IS(NULL_POINTER, moteseal_seal_message(NULL, bytes, sizeof bytes, &length));
     IS(NULL_POINTER, moteseal_seal_message(&seal, bytes, sizeof bytes, NULL));
@@ -258,16 +258,16 @@ static void rejects_calls_in_the_wrong_order(void) {
     IS(WRONG_LENGTH, moteseal_star_push(star, record, 3, NULL));
     IS(WRONG_LENGTH, moteseal_star_push(star, record, 0, NULL));
     IS(OK, moteseal_star_push(star, copy("four", 4), 4, NULL));
-    IS(FIELD_OUT_OF_RANGE, moteseal_star_close(star, &device, &chain, 2, NULL, &seal));
+    IS(FIELD_OUT_OF_RANGE, moteseal_star_close(star, &device, &chain, 2, NULL, NULL, &seal));
 
     /* Once a seal is abandoned, its star no longer belongs to the chain. */
     IS(OK, moteseal_chain_abandon(&chain));
-    IS(NOT_OPEN, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
+    IS(NOT_OPEN, moteseal_star_close(star, &device, &chain, 1, NULL, NULL, &seal));
     open_seal(&chain, &device, 20);
-    IS(NOT_OF_THIS_SEAL, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
+    IS(NOT_OF_THIS_SEAL, moteseal_star_close(star, &device, &chain, 1, NULL, NULL, &seal));
     IS(OK, moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(10), &device, &chain, salt_key));
-    IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
-    IS(NOT_BEGUN, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
+    IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, NULL, &seal));
+    IS(NOT_BEGUN, moteseal_tree_close(tree, &device, &chain, 1, NULL, NULL, &seal));
     moteseal_seal_info info;
     IS(OK, moteseal_seal_info_of(&seal, &info));
     TRUE(info.index == 1 && info.epoch == 20 && info.events == 0 && info.is_tree == 1 && info.restart == 1);
@@ -285,7 +285,7 @@ static void rejects_calls_in_the_wrong_order(void) {
     IS(OK, moteseal_chain_restore(&after, record, MOTESEAL_CHAIN_RECORD));
     open_seal(&after, &device, 21);
     IS(OK, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &after, salt_key));
-    IS(OK, moteseal_star_close(star, &device, &after, 0, NULL, &seal));
+    IS(OK, moteseal_star_close(star, &device, &after, 0, NULL, NULL, &seal));
     IS(OK, moteseal_seal_info_of(&seal, &info));
     TRUE(info.index == 3 && info.restart == 1 && info.last_in_epoch == 0);
 }
@@ -315,7 +315,7 @@ static void checks_the_size_of_a_state(void) {
             IS(OK, moteseal_star_push(star, salt_key, 4, &level));
             TRUE(level < levels);
         }
-        IS(OK, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
+        IS(OK, moteseal_star_close(star, &device, &chain, 1, NULL, NULL, &seal));
         for (size_t i = 0; i < size; i++) {
             TRUE(((uint8_t *)star)[i] == 0);
         }
@@ -362,7 +362,7 @@ static void reports_a_full_tree(void) {
     IS(TREE_FULL, moteseal_tree_push(tree, NULL, 0, NULL));
     IS(OK, moteseal_tree_count(tree, &count));
     TRUE(count == 1023);
-    IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
+    IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, NULL, &seal));
 }
 
 /* Checks that a record with one changed bit, or cut off at any length, is rejected. */
@@ -473,6 +473,13 @@ static void rejects_short_buffers(uint8_t algorithm) {
     IS(OK, moteseal_device_set_schema(&device, copy(schema, schema_length), schema_length));
     TRUE(device.record_size == 4);
     {
+        const char *grouped[] = {"seen::u8", "a::u8!@1"};
+        uint8_t other[96];
+        IS(OK, moteseal_schema_encode(grouped, 2, other, sizeof other, &length));
+        IS(COLUMN_GROUPS, moteseal_device_set_schema(&device, copy(other, length), length));
+        TRUE(device.record_size == 4);
+    }
+    {
         const char *typed[] = {"t:Cel:i16/100?", "open::bool?", "note::text4?"};
         uint8_t typed_schema[96], null[] = {0x80, 0, 255, 255}, text[] = {0, 1, 1, 2, 'o', 'k'};
         IS(OK, moteseal_schema_encode(typed, 3, typed_schema, sizeof typed_schema, &length));
@@ -492,15 +499,15 @@ static void rejects_short_buffers(uint8_t algorithm) {
     IS(OK, moteseal_chain_start(&chain, &device));
     open_seal(&chain, &device, 20);
     for (uint32_t i = 0; i < 2; i++) {
-        IS(OK, moteseal_urgent_message(&device, &chain, i, copy(records, 4), 4, message, sizeof message, &message_length));
-        EVERY_CAPACITY(message_length, moteseal_urgent_message(&device, &chain, i, records, 4, out, capacity, &length));
+        IS(OK, moteseal_urgent_message(&device, &chain, NULL, i, copy(records, 4), 4, message, sizeof message, &message_length));
+        EVERY_CAPACITY(message_length, moteseal_urgent_message(&device, &chain, NULL, i, records, 4, out, capacity, &length));
     }
     IS(OK, moteseal_sign(&key, copy(message, message_length), message_length, signature));
-    IS(OK, moteseal_urgent_object(&device, &chain, 1, records, 4, signature, 64, out_bytes, sizeof out_bytes, &length));
+    IS(OK, moteseal_urgent_object(&device, &chain, NULL, 1, records, 4, signature, 64, out_bytes, sizeof out_bytes, &length));
     const size_t urgent = length;
-    EVERY_CAPACITY(urgent, moteseal_urgent_object(&device, &chain, 1, records, 4, signature, 64, out, capacity, &length));
-    IS(MALFORMED_SIGNATURE, moteseal_urgent_object(&device, &chain, 1, records, 4, signature, 63, out_bytes, sizeof out_bytes, &length));
-    IS(WRONG_LENGTH, moteseal_urgent_object(&device, &chain, 1, records, 5, signature, 64, out_bytes, sizeof out_bytes, &length));
+    EVERY_CAPACITY(urgent, moteseal_urgent_object(&device, &chain, NULL, 1, records, 4, signature, 64, out, capacity, &length));
+    IS(MALFORMED_SIGNATURE, moteseal_urgent_object(&device, &chain, NULL, 1, records, 4, signature, 63, out_bytes, sizeof out_bytes, &length));
+    IS(WRONG_LENGTH, moteseal_urgent_object(&device, &chain, NULL, 1, records, 5, signature, 64, out_bytes, sizeof out_bytes, &length));
 
     IS(OK, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(32), &device, &chain, copy(salt_key, 32)));
     for (int i = 0; i < 10; i++) {
@@ -510,7 +517,7 @@ static void rejects_short_buffers(uint8_t algorithm) {
         expect(__LINE__, "moteseal_answers_add", moteseal_answers_add(&answers, query, epoch),
                epoch < 16 ? MOTESEAL_ERROR_OK : MOTESEAL_ERROR_FULL);
     }
-    IS(OK, moteseal_star_close(star, &device, &chain, 1, &answers, &seal));
+    IS(OK, moteseal_star_close(star, &device, &chain, 1, &answers, NULL, &seal));
     moteseal_answers_clear(&answers);
 
     IS(OK, moteseal_seal_message(&seal, message, sizeof message, &message_length));
@@ -567,7 +574,7 @@ static void normalizes_a_high_s(void) {
     IS(OK, moteseal_chain_start(&chain, &device));
     open_seal(&chain, &device, 20);
     IS(OK, moteseal_star_begin(star, MOTESEAL_STAR_SIZE(8), &device, &chain, salt_key));
-    IS(OK, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
+    IS(OK, moteseal_star_close(star, &device, &chain, 1, NULL, NULL, &seal));
     IS(OK, moteseal_seal_message(&seal, message, sizeof message, &length));
     IS(OK, moteseal_sign(&key, message, length, signature));
     memcpy(low, signature, sizeof low);

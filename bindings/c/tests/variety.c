@@ -75,8 +75,8 @@ static moteseal_error push(enum kind kind, const uint8_t *event, size_t length) 
 
 static moteseal_error close_it(enum kind kind, const moteseal_device *device, moteseal_chain *chain, uint8_t last,
                                const moteseal_answers *answers, moteseal_seal *seal) {
-    return kind <= STAR32 ? moteseal_star_close(star, device, chain, last, answers, seal)
-                          : moteseal_tree_close(tree, device, chain, last, answers, seal);
+    return kind <= STAR32 ? moteseal_star_close(star, device, chain, last, answers, NULL, seal)
+                          : moteseal_tree_close(tree, device, chain, last, answers, NULL, seal);
 }
 
 int main(int argc, char **argv) {
@@ -134,9 +134,9 @@ int main(int argc, char **argv) {
         starts[seals[i].events] = end;
 
         if (i == 0) {
-            check("urgent", moteseal_urgent_message(&device, &chain, 9, records + starts[9], 4, file, sizeof file, &length));
+            check("urgent", moteseal_urgent_message(&device, &chain, NULL, 9, records + starts[9], 4, file, sizeof file, &length));
             check("urgent", moteseal_sign(&key, file, length, signature));
-            check("urgent", moteseal_urgent_object(&device, &chain, 9, records + starts[9], 4, signature, sizeof signature, bundle,
+            check("urgent", moteseal_urgent_object(&device, &chain, NULL, 9, records + starts[9], 4, signature, sizeof signature, bundle,
                                                    sizeof bundle, &length));
             write_file(argv[5], "urgent.cose", bundle, length);
         }

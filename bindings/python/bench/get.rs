@@ -36,8 +36,13 @@ fn main() -> Result<(), Failure> {
         [url, rate] => {
             let rate = rate.parse().map_err(|_| "RATE: a rate such as 1/8")?;
             let devices = roster.devices().map(|device| device.id).collect();
-            let query =
-                Query { devices, since: EpochNumber(0), until: None, choice: Choice::Rate(rate) };
+            let query = Query {
+                devices,
+                since: EpochNumber(0),
+                until: None,
+                choice: Choice::Rate(rate),
+                columns: Vec::new(),
+            };
             let client = Client::new(url, &Options::default())?;
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)

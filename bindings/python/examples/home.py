@@ -62,10 +62,14 @@ class Home:
         group = ["--group", "home", "--epoch", "1h", "--levels", "16"]
         run("roster", "new", "--operator", folder / "op.key.pem", *group, *devices, "--out", self.roster)
         for name, scheme in zip(DEVICES, ("star", "tree"), strict=True):
-            columns = [part for column in COLUMNS for part in ("--column", column)]
-            data = ROOT / f"data/examples/{name}.csv"
-            keys: list[str | Path] = ["--device", name, "--key", folder / f"{name}.key.pem", "--scheme", scheme]
-            run("seal", data, "--time", "ts", *columns, *keys, *self.trust_options, "--out", self.bundles)
+            self.seal(name, scheme, COLUMNS)
+
+    def seal(self, name: str, scheme: str, specs: Iterable[str], *more: str | Path) -> None:
+        """Seals the readings of a device. `more` are further options of `moteseal seal`."""
+        columns = [part for spec in specs for part in ("--column", spec)]
+        data = ROOT / f"data/examples/{name}.csv"
+        keys: list[str | Path] = ["--device", name, "--key", self.folder / f"{name}.key.pem", "--scheme", scheme]
+        run("seal", data, "--time", "ts", *columns, *keys, *self.trust_options, "--out", self.bundles, *more)
 
     @property
     def trust_options(self) -> list[str | Path]:

@@ -10,14 +10,15 @@ use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
-use moteseal_api::Query;
+use moteseal_client::decrypt::ColumnKeyFiles;
 use moteseal_client::output::Batches;
 use moteseal_client::pinned::PinFile;
-use moteseal_client::proof;
+use moteseal_client::proof::{self, Scope};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::failure::Problem;
+use crate::keys::key_files;
 use crate::query::pin_file;
 use crate::roster::roster;
 use crate::verification_report::{Report, incomplete, loads};
@@ -38,7 +39,7 @@ pub(crate) struct Answer {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
     rows: usize,
-    query: Query,
+    scope: Scope,
     report: Arc<moteseal_client::Report>,
     roster: Arc<moteseal_verify::Roster>,
 }
@@ -46,13 +47,13 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) fn new(
         rows: Batches,
-        query: Query,
+        scope: Scope,
         report: moteseal_client::Report,
         roster: Arc<moteseal_verify::Roster>,
     ) -> Result<Self, Problem> {
         let number = rows.rows();
         let (schema, batches) = rows.finish()?;
-        Ok(Self { schema, batches, rows: number, query, report: Arc::new(report), roster })
+        Ok(Self { schema, batches, rows: number, scope, report: Arc::new(report), roster })
     }
 
     /// Returns the answer. If it is incomplete and `allow_incomplete` is false, returns an
@@ -86,13 +87,13 @@ impl Answer {
     }
 
     /// The query that was sent to the cloud. It has ids of devices, numbers of epochs, and the seed
-    /// of a sample.
+    /// of a sample. For a redacted proof: its devices and epochs, and "redacted": True.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        loads(py, &self.query.to_json())
+        loads(py, &self.scope.to_json().to_string())
     }
 
-    /// Raises TailUnknown or ManifestMissing if the answer is not complete.
+    /// Raises TailUnknown, ManifestMissing or Redacted if the answer is not complete.
     fn require_complete(&self, py: Python<'_>) -> PyResult<()> {
         incomplete(&self.report, &self.roster).map_or(Ok(()), |problem| Err(problem.raise(py)))
     }
@@ -158,9 +159,12 @@ impl Answer {
 
 /// Verifies a proof (.mproof) and returns its rows. Needs no network.
 ///
-/// If the proof contradicts a pinned seal, it is rejected. For pinned_seals, see moteseal.Client.
+/// If the proof contradicts a pinned seal, it is rejected. If it is redacted, the rows are authentic and
+/// not complete; allow_incomplete=True returns them. For pinned_seals, see moteseal.Client; for the keys of
+/// encrypted columns, moteseal.Client.get.
 #[pyfunction]
-#[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false))]
+#[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn verify_proof(
     py: Python<'_>,
     path: PathBuf,
@@ -168,10 +172,14 @@ pub(crate) fn verify_proof(
     operator: Option<PathBuf>,
     pinned_seals: Option<&Bound<'_, PyAny>>,
     allow_incomplete: bool,
+    grants: Option<&Bound<'_, PyAny>>,
+    identity: Option<PathBuf>,
+    stream_secrets: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<Answer>> {
+    let keys = key_files(grants, identity, stream_secrets)?;
     let roster = self::roster(roster, operator)?.get().roster.clone();
     let pin_file = pin_file(pinned_seals)?;
-    let answer = work::run(py, move |stop| verified(&path, &roster, &pin_file, stop))?;
+    let answer = work::run(py, move |stop| verified(&path, &roster, &pin_file, &keys, stop))?;
     answer.complete_or(allow_incomplete, py)
 }
 
@@ -179,21 +187,28 @@ fn verified(
     path: &Path,
     roster: &Arc<moteseal_verify::Roster>,
     pin_file: &PinFile,
+    keys: &ColumnKeyFiles,
     stop: &Stop,
 ) -> Result<Answer, Problem> {
+    let keys = keys.open(roster)?;
+    let mut keys = keys.set();
     let mut pinned = pin_file.open(roster).map_err(|error| Problem::of(&error, roster))?;
     let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
     let mut rows = Batches::new();
     let mut sink = Stoppable { sink: &mut rows, stop };
-    let found = proof::verify(Stopping { file, stop }, path, roster, pinned.as_ref(), &mut sink);
-    let (query, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
+    let (source, known) = (Stopping { file, stop }, pinned.as_ref());
+    let found = match &mut keys {
+        Some(keys) => proof::verify_with_keys(source, path, roster, known, keys, &mut sink),
+        None => proof::verify(source, path, roster, known, &mut sink),
+    };
+    let (scope, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
     if stop.is_stopped() {
         return Err(Problem::stopped());
     }
     if let Some(pinned) = &mut pinned {
         pinned.save_if_changed()?;
     }
-    Answer::new(rows, query, report, roster.clone())
+    Answer::new(rows, scope, report, roster.clone())
 }
 
 /// A reader of a file. Reading fails once the work is stopped.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moteseal_api::{ErrorKind, Query};
+use moteseal_client::decrypt::ColumnKeyFiles;
 use moteseal_client::estimate::GroupSample;
 use moteseal_client::output::{AtomicFile, Batches};
 use moteseal_client::pinned::PinFile;
+use moteseal_client::proof::Scope;
 use moteseal_client::{Client as DataClient, Error, Report, Sink};
 use moteseal_net::{Credential, Identity, Login, Options, Token};
 use moteseal_seal::sample::{Choice, Rate};
@@ -19,6 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::arrow_rows::Answer;
 use crate::estimate::{Collected, Estimates, subject};
 use crate::failure::Problem;
+use crate::keys::key_files;
 use crate::query::{self as query_arguments, pin_file};
 use crate::roster::{Roster, roster};
 use crate::work::{self, Stop, Stoppable};
@@ -172,7 +175,13 @@ impl Client {
     /// the end of the range, the method raises TailUnknown or ManifestMissing, and the exception
     /// has the verified readings as its attribute answer. With allow_incomplete=True, the method
     /// returns these readings instead.
-    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, readings = None, proof = None, allow_incomplete = false))]
+    ///
+    /// Encrypted columns are null, unless a key opens them. grants is the path of a grant or of
+    /// several, and identity the path of the file with your age identities, for which they were
+    /// made. stream_secrets is for owners: a dict from names of devices to the paths of their stream
+    /// secrets. In the Arrow schema, the metadata moteseal.withheld of a column states why cells are
+    /// null (Encrypted, NotCovered), and so does the report.
+    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, readings = None, proof = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
     #[allow(clippy::too_many_arguments)]
     fn get(
         &self,
@@ -187,15 +196,20 @@ impl Client {
         readings: Option<&Bound<'_, PyAny>>,
         proof: Option<PathBuf>,
         allow_incomplete: bool,
+        grants: Option<&Bound<'_, PyAny>>,
+        identity: Option<PathBuf>,
+        stream_secrets: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Answer>> {
+        let keys = key_files(grants, identity, stream_secrets)?;
         let choice = query_arguments::choice(rate, at_most, sample, seed, readings)?;
         let query =
             query_arguments::query(self.inner.roster.get(), devices, since, until, choice, py)?;
         let inner = self.inner()?;
         let answer = work::run(py, move |stop| {
             let roster = inner.roster.get().roster.clone();
-            let store = |rows, query, report| Answer::new(rows, query, report, roster);
-            inner.get(&query, proof.as_deref(), Batches::new(), stop, store)
+            let store =
+                |rows, query, report| Answer::new(rows, Scope::Answer(query), report, roster);
+            inner.get(&query, (proof.as_deref(), &keys), Batches::new(), stop, store)
         })?;
         answer.complete_or(allow_incomplete, py)
     }
@@ -206,8 +220,10 @@ impl Client {
     /// what is a field, or a condition on a field ("temperature>=25"). For a condition, count()
     /// estimates how many readings meet it, and proportion() estimates their share of all readings.
     /// If neither rate nor at_most is given, the rate is the highest at which the whole range is
-    /// available. With each=True, there are also estimates for each single device.
-    #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false))]
+    /// available. With each=True, there are also estimates for each single device. An encrypted
+    /// column needs keys for all its readings, as in get; otherwise the method raises UsageError
+    /// (ColumnEncrypted).
+    #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
     #[allow(clippy::too_many_arguments)]
     fn estimate(
         &self,
@@ -221,7 +237,11 @@ impl Client {
         each: bool,
         proof: Option<PathBuf>,
         allow_incomplete: bool,
+        grants: Option<&Bound<'_, PyAny>>,
+        identity: Option<PathBuf>,
+        stream_secrets: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Estimates>> {
+        let keys = key_files(grants, identity, stream_secrets)?;
         let is_free = rate.is_none() && at_most.is_none();
         let choice = if is_free {
             Choice::Rate(Rate::ALL)
@@ -243,7 +263,7 @@ impl Client {
             let store = |sample, query, report| {
                 Ok(Collected { subject, each, sample, query, report, roster: roster.clone() })
             };
-            inner.get(&query, proof.as_deref(), sample, stop, store)
+            inner.get(&query, (proof.as_deref(), &keys), sample, stop, store)
         })?;
         Estimates::complete_or(collected, allow_incomplete, py)
     }
@@ -295,7 +315,7 @@ impl Inner {
     fn get<S: Sink + Send, T>(
         &self,
         query: &Query,
-        proof: Option<&Path>,
+        (proof, keys): (Option<&Path>, &ColumnKeyFiles),
         mut sink: S,
         stop: &Stop,
         store: impl FnOnce(S, Query, Report) -> Result<T, Problem>,
@@ -303,8 +323,10 @@ impl Inner {
         let roster = &self.roster.get().roster;
         let pin_file = self.pin_file.path(roster);
         if let Some(proof) = proof {
-            self.distinct(proof, pin_file.as_deref())?;
+            self.distinct(proof, pin_file.as_deref(), keys)?;
         }
+        let keys = keys.open(roster)?;
+        let mut keys = keys.set();
         let opened = self.pin_file.open(roster);
         let mut pinned = opened.map_err(|error| Problem::of(&error, roster))?;
         let mut request = DataClient::new(&self.cloud, roster).query(query);
@@ -314,6 +336,9 @@ impl Inner {
         if let Some(proof) = proof {
             request = request.proof(proof);
         }
+        if let Some(keys) = &mut keys {
+            request = request.keys(keys);
+        }
         let mut stoppable = Stoppable { sink: &mut sink, stop };
         let verified = self.wait(request.run(&mut stoppable), stop)?;
         let stored = store(sink, verified.query.clone(), verified.report.clone())?;
@@ -322,10 +347,16 @@ impl Inner {
     }
 
     /// Rejects a path for the proof if the proof would replace a file that the client reads.
-    fn distinct(&self, proof: &Path, pin_file: Option<&Path>) -> Result<(), Problem> {
+    fn distinct(
+        &self,
+        proof: &Path,
+        pin_file: Option<&Path>,
+        keys: &ColumnKeyFiles,
+    ) -> Result<(), Problem> {
         let roster = self.roster.get();
         let read = [Some(roster.path.as_path()), Some(roster.operator.as_path()), pin_file];
-        if read.into_iter().flatten().any(|read| AtomicFile::is_same(proof, read)) {
+        let mut read = read.into_iter().flatten().chain(keys.read().map(PathBuf::as_path));
+        if read.any(|read| AtomicFile::is_same(proof, read)) {
             let text = format_args!(
                 "proof: {} would replace a file that this call reads; pass another path",
                 proof.display()

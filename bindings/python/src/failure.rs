@@ -8,7 +8,7 @@ use std::path::Path;
 use moteseal_api::ErrorKind;
 use moteseal_client::bundles::BundleError;
 use moteseal_client::output::OutputError;
-use moteseal_client::{Error, Incomplete, InputError};
+use moteseal_client::{Error, Incomplete, InputError, Lack};
 use moteseal_core::record::DeviceId;
 use moteseal_net::NetError;
 use moteseal_verify::Roster;
@@ -175,7 +175,7 @@ impl Problem {
     pub(crate) fn of_incomplete(error: &Incomplete, roster: &Roster) -> Self {
         let until =
             if error.can_end { format!(" (until={:?})", error.time) } else { String::new() };
-        let hint = if error.lacks_manifest {
+        let hint = if error.lack == Lack::Manifest {
             String::new()
         } else {
             format!("{until}; or allow it with allow_incomplete=True")

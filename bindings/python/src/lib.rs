@@ -2,7 +2,7 @@
 //! `moteseal._moteseal`.
 //!
 //! This crate only converts types; the client library fetches and verifies. Module [`query`]
-//! converts arguments to queries. Module [`arrow_rows`] converts responses to Arrow tables, which
+//! converts arguments to queries, and module [`keys`] those that name keys. Module [`arrow_rows`] converts responses to Arrow tables, which
 //! data frame libraries import without copying them. Module [`failure`] converts errors to
 //! exceptions. Module [`work`] runs the work on a background thread, without Python's lock, and
 //! stops it on an interrupt.
@@ -12,6 +12,7 @@ mod bundles;
 mod client;
 mod estimate;
 mod failure;
+mod keys;
 mod query;
 mod roster;
 mod sums;

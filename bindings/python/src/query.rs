@@ -52,7 +52,13 @@ pub(crate) fn query(
         )
         .raise(py));
     }
-    let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
+    let query = Query {
+        devices,
+        since: EpochNumber(since),
+        until: until.map(EpochNumber),
+        choice,
+        columns: Vec::new(),
+    };
     // The messages of this check contain devices' ids: replace them with the names.
     query.clone().check().map_err(|error| {
         let problem = Problem::new(ErrorKind::Usage, "BadQuery", error);
@@ -64,7 +70,7 @@ pub(crate) fn query(
     })
 }
 
-fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
+pub(crate) fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
     match found.get_type().name() {
         Ok(name) => PyTypeError::new_err(format!("{what}: expected {expected}, got {name}")),
         Err(error) => error,

@@ -172,14 +172,15 @@ impl DeviceReport {
         self.device().is_complete()
     }
 
-    /// "Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on) or
-    /// "ManifestMissing".
+    /// "Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on),
+    /// "ManifestMissing", or "Redacted" (a redactor chose what the proof shows).
     #[getter]
     fn standing(&self) -> &'static str {
         match self.device().standing {
             Standing::Complete => "Complete",
             Standing::TailUnknown { .. } => "TailUnknown",
             Standing::ManifestMissing { .. } => "ManifestMissing",
+            Standing::Redacted => "Redacted",
         }
     }
 

@@ -31,7 +31,7 @@ pub use listing::{
     Receipt, SealEntry, SealList,
 };
 pub use problem::{Place, Problem, ProblemType};
-pub use query::{Query, QueryError};
+pub use query::{MAX_QUERY_COLUMNS, Query, QueryError, groups_of};
 
 /// The media type of item streams (RFC 8742): uploads, responses, bundles and explaining forms.
 pub const CBOR_SEQ: &str = "application/cbor-seq";

@@ -1,6 +1,7 @@
 //! Queries: devices, a range of epochs, and a choice of events (`spec/answers.md`, section 3).
 
 use moteseal_core::record::SealIndex;
+use moteseal_core::schema::{Groups, MAX_FIELDS, MAX_NAME, Schema};
 use moteseal_core::{DeviceId, EpochNumber};
 use moteseal_seal::sample::readings::MAX_RUNS;
 use moteseal_seal::sample::{Choice, Rate, ReadingRun, Readings};
@@ -18,7 +19,8 @@ use crate::{ErrorKind, strict_json};
 /// It has exactly one of `"rate": "k/2^d"`, `"at_most": N` (events per epoch),
 /// `"sample": {"count": N, "seed": "64 hexadecimal digits"}` and
 /// `"readings": [[seal, first, count]]`. `until` is the epoch after the last
-/// requested epoch; null requests all epochs so far.
+/// requested epoch; null requests all epochs so far. `"columns": ["temperature"]` requests only the
+/// column groups that have these columns; without it, all are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The devices, in the order in which the response contains them: at least one, without
@@ -31,7 +33,14 @@ pub struct Query {
     pub until: Option<EpochNumber>,
     /// Which events to select from each epoch of each device.
     pub choice: Choice,
+    /// The names of the requested columns, without repetitions; empty to request all. Of a schema with
+    /// column groups, the response shows group 0 and the groups of these columns. Of any other schema,
+    /// it shows all columns.
+    pub columns: Vec<String>,
 }
+
+/// The maximum number of columns that a query may name, which is that of a schema.
+pub const MAX_QUERY_COLUMNS: usize = MAX_FIELDS;
 
 /// Why a query is invalid. The message states what is wrong and what is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +99,8 @@ impl Query {
     ///
     /// # Errors
     /// [`QueryError`] if the query names no device or repeats a device, if its range of epochs is
-    /// empty, if it requests a sample of 0 events, or if it names readings of several devices.
+    /// empty, if it requests a sample of 0 events, if it names readings of several devices, or if it
+    /// names a column twice, too many columns or an invalid name.
     pub fn check(self) -> Result<Self, QueryError> {
         let refuse = |text: String| Err(QueryError(text));
         if self.devices.is_empty() {
@@ -110,8 +120,33 @@ impl Query {
         if let Choice::Sample { count: 0, .. } = self.choice {
             return refuse("the sample has 0 events; request at least 1".into());
         }
+        if self.columns.len() > MAX_QUERY_COLUMNS {
+            return refuse(format!("a query may name at most {MAX_QUERY_COLUMNS} columns"));
+        }
+        let is_name = |name: &&String| (1..=MAX_NAME).contains(&name.len());
+        if !self.columns.iter().all(|name| is_name(&name)) {
+            return refuse(format!("the name of a column has 1 to {MAX_NAME} bytes"));
+        }
+        let mut names: Vec<&String> = self.columns.iter().collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return refuse(format!("the column {:?} is named twice", pair[0]));
+        }
         Ok(self)
     }
+}
+
+/// Returns the column groups of a schema that show these columns: group 0 and the groups of the columns
+/// that the schema has. Returns all groups if `columns` is empty, and the empty set if the schema has no
+/// groups.
+#[must_use]
+pub fn groups_of(schema: &Schema<'_>, columns: &[String]) -> Groups {
+    let all = schema.groups();
+    if columns.is_empty() || all.is_empty() {
+        return all;
+    }
+    let asked = schema.fields().filter(|field| columns.iter().any(|name| name == field.name));
+    asked.fold(Groups::FIRST, |groups, field| groups.with(field.group))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -129,6 +164,8 @@ struct Text {
     /// The seal's index, the first reading and the number of readings of each run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     readings: Option<Vec<(u32, u32, u32)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    columns: Option<Vec<String>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -151,6 +188,7 @@ impl Serialize for Query {
             at_most: None,
             sample: None,
             readings: None,
+            columns: (!self.columns.is_empty()).then(|| self.columns.clone()),
         };
         match self.choice {
             Choice::Rate(rate) => text.rate = Some(rate.to_string()),
@@ -209,11 +247,15 @@ impl Text {
                 format!("\"{text}\" is not a device id; an id has 16 hexadecimal digits")
             })
         };
+        if self.columns.as_ref().is_some_and(Vec::is_empty) {
+            return Err("columns is empty; name at least one column, or leave it out".into());
+        }
         Ok(Query {
             devices: self.devices.iter().map(device).collect::<Result<_, _>>()?,
             since: EpochNumber(self.since),
             until: self.until.map(EpochNumber),
             choice,
+            columns: self.columns.unwrap_or_default(),
         })
     }
 }
@@ -246,6 +288,7 @@ mod tests {
             since in 0..1u64 << 60,
             length in prop::option::of(1..1u64 << 30),
             choice in choice(),
+            columns in prop::collection::btree_set("[a-z.]{1,9}", 0..4),
         ) {
             let query = Query {
                 devices: match choice {
@@ -255,6 +298,7 @@ mod tests {
                 since: EpochNumber(since),
                 until: length.map(|length| EpochNumber(since + length)),
                 choice,
+                columns: columns.into_iter().collect(),
             };
             prop_assert_eq!(Query::from_json(query.to_json().as_bytes()), Ok(query));
         }
@@ -272,6 +316,7 @@ mod tests {
             since: EpochNumber(0),
             until: None,
             choice: Choice::AtMost(1),
+            columns: Vec::new(),
         };
         let error = serde_json::to_string(&query).unwrap_err().to_string();
         assert!(error.contains("at least one device"), "{error}");
@@ -303,6 +348,18 @@ mod tests {
             (
                 r#"{"devices":["0011223344556677"],"since":0,"until":1,"sample":{"count":0,"seed":"0000000000000000000000000000000000000000000000000000000000000000"}}"#,
                 "the sample has 0 events",
+            ),
+            (
+                r#"{"devices":["0011223344556677"],"since":0,"rate":"1","columns":[]}"#,
+                "columns is empty",
+            ),
+            (
+                r#"{"devices":["0011223344556677"],"since":0,"rate":"1","columns":["a","b","a"]}"#,
+                "the column \"a\" is named twice",
+            ),
+            (
+                r#"{"devices":["0011223344556677"],"since":0,"rate":"1","columns":["a",""]}"#,
+                "1 to 64 bytes",
             ),
             (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rat":"1"}"#, "unknown field"),
             (

@@ -44,7 +44,13 @@ impl<'r> Application<'r> {
 
     fn query(&self, (since, until): (u64, u64), rate: Rate) -> Query {
         let (since, until) = (EpochNumber(since), Some(EpochNumber(until)));
-        Query { devices: self.devices.clone(), since, until, choice: Choice::Rate(rate) }
+        Query {
+            devices: self.devices.clone(),
+            since,
+            until,
+            choice: Choice::Rate(rate),
+            columns: Vec::new(),
+        }
     }
 
     /// Does the same as `moteseal get --rate 1/8 -o FILE`. The file is on the disk when this

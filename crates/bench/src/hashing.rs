@@ -8,6 +8,7 @@ use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{Framing, Level, Round};
 use moteseal_core::roster::{Directory, NoKey};
+use moteseal_core::schema::Groups;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
@@ -327,6 +328,8 @@ impl SealedEpoch {
             events: &self.bundle,
             signature: Some(&self.signature),
             keys: None,
+            groups: Groups::NONE,
+            blinds: &[],
         };
         let mut follower = Follower::new(directory, engine, Limits::default());
         let open = Open { device: DEVICE, roster_version: 0, prev: Some(Digest::NULL), last: None };

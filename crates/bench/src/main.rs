@@ -8,6 +8,7 @@ mod application;
 mod broadcast;
 mod broker;
 mod coap;
+mod confidential;
 mod configurations;
 mod coordinator;
 mod grades;
@@ -17,6 +18,7 @@ mod lab;
 mod load;
 mod measure;
 mod mqtt;
+mod redactable;
 mod rerum;
 mod retrieval;
 mod seals;
@@ -64,6 +66,8 @@ enum Suite {
     },
     /// Measure publishing over MQTT against `mosquitto_pub` (needs Mosquitto)
     Mqtt(Output),
+    /// Measure sealing, verifying and decrypting encrypted columns against plaintext
+    Confidential(Output),
     /// Measure links over CoAP and DTLS against links over MQTT and TLS (needs Mosquitto)
     Coap(Output),
     /// Measure encryption and aggregation of private sums
@@ -74,6 +78,8 @@ enum Suite {
     Broadcast(broadcast::Arguments),
     /// Write the tables and figures of Papadopoulos et al. on exact private sums
     Sums(sums::Arguments),
+    /// Compare malleable signatures: bytes, times, and who can redact what
+    Redactable(redactable::Arguments),
     /// Write every table and figure of the four papers and of RERUM D5.3 to one page
     Lab(lab::Arguments),
     /// Run a cloud service for other suites, which start it as a process
@@ -140,10 +146,12 @@ fn main() -> ExitCode {
         Suite::Growth { output, plot } => (output, growth::run(plot.as_deref())),
         Suite::Mqtt(output) => (output, mqtt::run()),
         Suite::Coap(output) => (output, coap::run()),
+        Suite::Confidential(output) => (output, Ok(confidential::run())),
         Suite::Sies(output) => (output, Ok(sies::run())),
         Suite::Verification(output) => (output, verification::run()),
         Suite::Broadcast(arguments) => return broadcast::main(&arguments),
         Suite::Sums(arguments) => return sums::main(&arguments),
+        Suite::Redactable(arguments) => return redactable::main(&arguments),
         Suite::Lab(arguments) => return lab::main(&arguments),
         Suite::Serve { folder, name, sync } => {
             return match load::serve(&folder, &name, sync == "sync") {

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
 use moteseal_lab::rerum::{Measured, Message, Signing};
 use moteseal_lab::seals::footprint::Footprint;
-use moteseal_research::json_signature::{MALLEABLY_SIGNED, Reading};
+use moteseal_research::json_signature::Reading;
+use moteseal_research::redactable::ps14_json::{self, Form};
+use moteseal_research::redactable::{moduli, ps14};
 use moteseal_research::secp192r1;
 
 use crate::measure::{Contender, interleaved};
@@ -48,7 +50,9 @@ pub(crate) fn measure(
     let messages = [
         ("unsigned", READING.unsigned()),
         ("signed", keys.lab()),
-        ("malleably signed", MALLEABLY_SIGNED.to_owned()),
+        ("malleably signed", malleable(Form::WithKey)?),
+        ("malleably signed, without pk", malleable(Form::WithAccumulator)?),
+        ("malleably signed, mended", malleable(Form::Mended)?),
         ("signed with Ed25519", product(&keys.edwards)?),
         ("signed with P-256", product(&keys.p256)?),
     ];
@@ -81,6 +85,23 @@ impl Keys {
     fn lab(&self) -> String {
         READING.signed(|text| self.p192.sign(text))
     }
+}
+
+/// Returns the message of D5.3's figure 15, signed with its key of 245 bits.
+fn malleable(form: Form) -> Result<String, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("PS14: {error}");
+    let trapdoor = moduli::d5_3().map_err(|error| failed(&error))?;
+    let modulus = trapdoor.modulus();
+    let mut four = vec![0; modulus.length()];
+    four.last_mut().into_iter().for_each(|last| *last = 4);
+    let accumulator = modulus.element(&four).ok_or("PS14: 4 is no accumulator")?;
+    let tag = [0x00, 0x00, 0xf4, 0x2d, 0x8c, 0xcf, 0xf6, 0x46];
+    let key = ps14::SecretKey::new(trapdoor, accumulator, tag.len());
+    let key = key.map_err(|error| failed(&error))?;
+    let signed = key.sign(&tag, [&b"temp"[..], b"27,"]).map_err(|error| failed(&error))?;
+    let order = ["temp", "27,"];
+    let message = ps14_json::Message::new(42, &signed, &order, form, key.public());
+    message.map(|message| message.to_json()).map_err(|error| failed(&error))
 }
 
 /// Returns a message with a signature of one of the product's suites.
@@ -177,7 +198,9 @@ mod tests {
             let found = (ours.bytes, ours.transfer.blocks, ours.transfer.messages);
             assert_eq!(found, (row.bytes, row.blocks, row.messages), "{}", row.message);
         }
-        for ours in &measured.messages[3..] {
+        let others: Vec<_> = measured.messages[3..5].iter().map(|ours| ours.bytes).collect();
+        assert_eq!(others, [358, 285]);
+        for ours in &measured.messages[5..] {
             let found = (ours.bytes, ours.transfer.blocks, ours.transfer.messages);
             assert_eq!(found, (147, 3, 6), "{}", ours.name);
         }

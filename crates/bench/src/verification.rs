@@ -181,7 +181,7 @@ fn fetch<'r>(
     let client = Client::new(&format!("http://{}", service.address), &Options::default())?;
     let devices = roster.devices().map(|device| device.id).collect();
     let (since, until) = (EpochNumber(since), Some(EpochNumber(until)));
-    let query = Query { devices, since, until, choice: Choice::Rate(rate) };
+    let query = Query { devices, since, until, choice: Choice::Rate(rate), columns: Vec::new() };
     let body = Bytes::from(query.to_json());
     let bytes = runtime.block_on(async {
         client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?.bytes(MAX_ANSWER).await

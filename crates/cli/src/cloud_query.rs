@@ -90,7 +90,7 @@ impl CloudQuery {
         choice: Choice,
     ) -> Result<Query, Failure> {
         let (devices, (since, until)) = (self.devices(roster, names)?, self.epochs(roster));
-        let query = Query { devices, since, until, choice };
+        let query = Query { devices, since, until, choice, columns: Vec::new() };
         Ok(query.check()?)
     }
 }

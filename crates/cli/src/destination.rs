@@ -9,7 +9,7 @@ use moteseal_api::NamedError as _;
 use moteseal_client::decrypt::WithheldColumn;
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
-use moteseal_client::{Report, Rows, Sink, Standing, start_text};
+use moteseal_client::{Omission, Redaction, Report, Rows, SealGap, Sink, Standing, start_text};
 use moteseal_core::record::Round;
 use moteseal_verify::Roster;
 
@@ -171,6 +171,7 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     for device in &report.devices {
         let until = match device.standing {
             Standing::Complete => "complete".to_owned(),
+            Standing::Redacted => "redacted".to_owned(),
             Standing::TailUnknown { from } | Standing::ManifestMissing { from }
                 if from <= device.since =>
             {
@@ -196,6 +197,9 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
             count(device.events, "reading"),
             count(device.epochs, "epoch"),
         ));
+        if let Some(redaction) = &device.redaction {
+            left_out(&device.name, redaction, roster);
+        }
         for WithheldColumn { column, reason, rows, .. } in &device.withheld {
             diagnostic(format_args!(
                 "{:<12} {column} is empty in {}: {}: {reason}",
@@ -220,6 +224,37 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
         count(report.signatures, "signature"),
         bytes(report.bytes)
     ));
+}
+
+/// Prints what a redacted proof leaves out of the seals of a device: at most eight lines of each kind.
+fn left_out(name: &str, redaction: &Redaction, roster: &Roster) {
+    const LINES: usize = 8;
+    let more = |all: usize, of: &str| {
+        if all > LINES {
+            diagnostic(format_args!(
+                "{name:<12} and {} more {of}",
+                thousands((all - LINES) as u64)
+            ));
+        }
+    };
+    for Omission { index, epoch, shown, omitted } in redaction.seals.iter().take(LINES) {
+        diagnostic(format_args!(
+            "{name:<12} seal {index}, {}: {} shown, {} omitted",
+            start_text(roster, *epoch),
+            thousands(*shown),
+            thousands(*omitted),
+        ));
+    }
+    more(redaction.seals.len(), "seals with omitted readings");
+    for SealGap { first, last, epoch } in redaction.gaps.iter().take(LINES) {
+        let seals = match first {
+            Some(first) if first == last => format!("seal {last}"),
+            Some(first) => format!("seals {first} to {last}"),
+            None => format!("seals up to {last}"),
+        };
+        diagnostic(format_args!("{name:<12} {seals} left out, to {}", start_text(roster, *epoch)));
+    }
+    more(redaction.gaps.len(), "gaps between seals");
 }
 
 /// Describes the share of readings that a group's coordinator kept to stay within its budget.

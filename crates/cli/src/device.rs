@@ -39,7 +39,7 @@ use crate::policy_watch::PolicyWatch;
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
 use crate::roster_watch::RosterWatch;
-use crate::stream_secret::OwnSecret;
+use crate::stream_secret::{IN_CONFIGURATION, OwnSecret};
 use crate::terminal::{diagnostic, report, report_lines};
 use crate::time;
 
@@ -226,7 +226,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     let stream_secret = config.stream_secret.as_ref();
     let stream_secret =
         stream_secret.map(|path| config::device_path(path, &config.device, &folder));
-    let own_secret = OwnSecret { path: stream_secret.as_deref(), named: "stream_secret" };
+    let own_secret = OwnSecret { path: stream_secret.as_deref(), named: IN_CONFIGURATION };
     own_secret.check(&schema, &chain_path).map_err(in_key("stream_secret"))?;
     let mut sums = match &single {
         None => sums::read_all(&config, file, &folder, &roster, device)?,

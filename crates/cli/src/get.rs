@@ -22,6 +22,8 @@ use crate::terminal::{Stdout, diagnostic, is_json};
 
 mod urgent;
 
+pub(crate) use urgent::conflict_text;
+
 /// Get sealed readings and verify that they are authentic and complete, and that the cloud did not
 /// choose the sample.
 #[derive(Args, Debug)]
@@ -80,6 +82,10 @@ pub(crate) struct Arguments {
     /// Continue after the urgent events that an earlier command printed
     #[arg(long, value_name = "CURSOR", requires = "events")]
     after: Option<String>,
+    /// Only these columns, separated by commas. Of a stream with column groups, only the groups that
+    /// have them are sent; default: all columns
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', conflicts_with = "events")]
+    columns: Vec<String>,
     #[command(flatten)]
     destination: Destination,
     #[command(flatten)]
@@ -180,7 +186,8 @@ impl Arguments {
                 ));
             }
         };
-        self.cloud_query.query(roster, &self.devices, choice)
+        let query = self.cloud_query.query(roster, &self.devices, choice)?;
+        Ok(Query { columns: self.columns.clone(), ..query }.check()?)
     }
 
     fn named(&self) -> Result<Readings, Failure> {

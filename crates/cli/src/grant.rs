@@ -10,15 +10,17 @@ use moteseal_device::import::display_ms;
 use moteseal_device::runner::system_clock;
 use moteseal_grant::{
     Audience, Contents, GrantRequest, GrantedColumn, MakeError, OpenError, OpenGrant, Passphrase,
-    Recipient, Recipients, Unlock,
+    Recipient, Recipients, Unlock, needs_passphrase,
 };
+use moteseal_terminal::secret::ask_secret;
 use moteseal_verify::Roster;
 use serde_json::json;
 
+use crate::column_names::ColumnNames;
 use crate::device_name::with_name;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::owner::{Group, read_encrypted};
+use crate::owner::{Group, OwnerFile, read_encrypted};
 use crate::progress::count;
 use crate::terminal::{Stdout, is_json, report_lines};
 use crate::time::{self, When, when};
@@ -37,7 +39,10 @@ pub(crate) enum Command {
     Make(Make),
     /// Show what a grant opens, for whom it was made, and until when.
     #[command(
-        after_help = "Example: moteseal grant show study.mgrant --identity me.txt --roster roster.cbor --operator keys/op.pub.pem"
+        after_help = "Examples:\n  moteseal grant show study.mgrant --identity me.txt --roster roster.cbor --operator keys/op.pub.pem\n  \
+                            moteseal grant show study.mgrant --identity me.txt --schema rows.mproof --roster roster.cbor --operator keys/op.pub.pem\n\
+                            A grant has ids of columns, from which the names cannot be computed. With --schema or --owner, the names are\n\
+                            printed, too."
     )]
     Show(Show),
 }
@@ -72,30 +77,63 @@ impl To {
     }
 }
 
-/// What decrypts a file.
+/// What decrypts files.
 #[derive(Args, Debug)]
 pub(crate) struct Unlocking {
     /// The file of your age identities, which age-keygen wrote
-    #[arg(long, value_name = "FILE", group = "unlock")]
+    #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
-    /// A file whose first line is the passphrase
-    #[arg(long, value_name = "FILE", group = "unlock")]
+    /// A file whose first line is the passphrase, for a file that is encrypted with one; for example
+    /// /dev/fd/3. Without it, the passphrase is asked for at the terminal
+    #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
 }
 
 impl Unlocking {
-    pub(crate) fn unlock(&self) -> Result<Unlock, Failure> {
-        if let Some(path) = &self.passphrase_file {
-            return Ok(Unlock::Passphrase(passphrase(path)?));
+    /// Returns whether an argument is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.read().next().is_some()
+    }
+
+    /// Returns the files that are read.
+    pub(crate) fn read(&self) -> impl Iterator<Item = &PathBuf> {
+        self.identity.iter().chain(&self.passphrase_file)
+    }
+
+    /// Returns what decrypts the file with these bytes: the identities, or a passphrase.
+    pub(crate) fn unlock(&self, path: &Path, file: &[u8]) -> Result<Unlock, Failure> {
+        let needs_passphrase = needs_passphrase(file)
+            .map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))?;
+        if needs_passphrase {
+            let passphrase = match &self.passphrase_file {
+                Some(path) => passphrase(path)?,
+                None => ask_passphrase(path)?,
+            };
+            return Ok(Unlock::Passphrase(passphrase));
         }
-        let path = self.identity.as_ref().ok_or_else(|| {
-            Failure::usage("give the file of your identities with --identity, or --passphrase-file")
+        let identity = self.identity.as_ref().ok_or_else(|| {
+            Failure::usage("give the file of your identities with --identity")
+                .with_name("OtherKeyKind")
+                .about(path)
         })?;
-        let bytes = files::read(path)?;
+        let bytes = files::read(identity)?;
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
         Unlock::identity_file(text)
-            .map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))
+            .map_err(|error| Failure::named(Exit::Usage, error.named()).about(identity))
     }
+}
+
+/// Asks for the passphrase of a file at the terminal.
+fn ask_passphrase(path: &Path) -> Result<Passphrase, Failure> {
+    let text = ask_secret(&format!("passphrase of {}: ", path.display())).map_err(|error| {
+        Failure::usage(format_args!(
+            "it is encrypted with a passphrase, and there is no terminal to ask for it ({error}); name a \
+             file with it: --passphrase-file"
+        ))
+        .with_name("OtherKeyKind")
+        .about(path)
+    })?;
+    Passphrase::new(&text).map_err(|error| Failure::named(Exit::Usage, error.named()))
 }
 
 /// Reads a passphrase: the first line of a file.
@@ -151,6 +189,13 @@ pub(crate) struct Show {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
+    /// Bundles or proofs of the devices, whose schemas tell the names of the columns; for example a
+    /// proof that `moteseal get --proof` has saved
+    #[arg(long = "schema", value_name = "FILE")]
+    schemas: Vec<PathBuf>,
+    /// The owner's file, which tells the names of the columns, too
+    #[arg(long, value_name = "FILE")]
+    owner: Option<PathBuf>,
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -224,21 +269,35 @@ pub(crate) fn open(
     roster: &Roster,
 ) -> Result<OpenGrant, Failure> {
     let bytes = read_encrypted(path)?;
-    OpenGrant::open(&bytes, &unlocking.unlock()?, roster, system_clock()).map_err(|error| {
+    let unlock = unlocking.unlock(path, &bytes)?;
+    OpenGrant::open(&bytes, &unlock, roster, system_clock()).map_err(|error| {
         let exit = match error {
-            OpenError::Envelope(_) => Exit::Usage,
+            OpenError::Envelope(_) | OpenError::WrongGroup => Exit::Usage,
             _ => Exit::Refused,
         };
-        Failure::named(exit, error.named()).about(path)
+        let text = match error {
+            OpenError::TooManyGenerations { device } => {
+                with_name(roster, device, &error.to_string())
+            }
+            _ => error.to_string(),
+        };
+        Failure::new(exit, text).with_name(error.name()).about(path)
     })
 }
 
 fn show(arguments: &Show) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let mut names = ColumnNames::default();
+    if let Some(owner) = &arguments.owner {
+        names.add_owner(&OwnerFile::read(owner)?.owner);
+    }
+    for path in &arguments.schemas {
+        names.add_schemas(path)?;
+    }
     let contents = open(&arguments.grant, &arguments.unlocking, &roster)?.contents();
     let mut out = Stdout::lock();
     if is_json() {
-        return out.line(to_json(&roster, &contents));
+        return out.line(to_json(&roster, &contents, &names));
     }
     out.line(format_args!("owner      {}", contents.owner))?;
     out.line(format_args!("purpose    {}", contents.purpose))?;
@@ -258,7 +317,7 @@ fn show(arguments: &Show) -> Result<(), Failure> {
         out.line(format_args!(
             "opens      {}  {}  {}",
             name(&roster, granted.device),
-            granted.column,
+            names.text(granted.column),
             spans.join(", ")
         ))?;
     }
@@ -269,7 +328,7 @@ fn name(roster: &Roster, device: DeviceId) -> String {
     roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
 }
 
-fn to_json(roster: &Roster, contents: &Contents) -> serde_json::Value {
+fn to_json(roster: &Roster, contents: &Contents, names: &ColumnNames) -> serde_json::Value {
     let column = |granted: &GrantedColumn| {
         let epochs: Vec<_> = granted.epochs.iter().map(|(first, last)| [first.0, last.0]).collect();
         let id: ColumnId = granted.column;
@@ -277,6 +336,7 @@ fn to_json(roster: &Roster, contents: &Contents) -> serde_json::Value {
             "device": name(roster, granted.device),
             "generation": granted.generation,
             "column": id.to_string(),
+            "name": names.get(id),
             "epochs": epochs,
             "nodes": granted.nodes,
         })

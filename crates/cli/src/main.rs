@@ -13,6 +13,7 @@ mod chain;
 mod client_error;
 mod cloud;
 mod cloud_query;
+mod column_names;
 mod config;
 mod destination;
 mod device;
@@ -37,6 +38,7 @@ mod policy_watch;
 mod process_health;
 mod push;
 mod reading;
+mod redact;
 mod replay;
 mod roster;
 mod roster_watch;
@@ -90,6 +92,8 @@ enum Command {
     Replay(Box<replay::Arguments>),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
+    Redact(redact::Redact),
+    Merge(redact::Merge),
     /// Run the untrusted store as a service.
     #[command(subcommand)]
     Cloud(cloud::Command),
@@ -190,6 +194,8 @@ fn main() -> ExitCode {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Redact(arguments) => redact::run_redact(&arguments),
+        Command::Merge(arguments) => redact::run_merge(&arguments),
         Command::Cloud(command) => cloud::run(command),
         Command::Stream(command) => stream::run(command),
         Command::Gateway(command) => gateway::run(&command),

@@ -25,7 +25,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::check_state;
 use crate::progress::count;
-use crate::stream_secret::OwnSecret;
+use crate::stream_secret::{IN_CONFIGURATION, OwnSecret};
 use crate::terminal::diagnostic;
 
 /// Where the link secret of a device comes from.
@@ -106,7 +106,7 @@ impl Opening {
     }
 
     fn own_secret(&self) -> OwnSecret<'_> {
-        OwnSecret { path: self.stream_secret.as_deref(), named: "stream_secret" }
+        OwnSecret { path: self.stream_secret.as_deref(), named: IN_CONFIGURATION }
     }
 
     /// Opens the device's journal.

@@ -1,6 +1,7 @@
 //! `moteseal owner`: the secrets of an owner of confidential readings.
 
 mod files;
+mod later;
 
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,23 @@ pub(crate) enum Command {
                             Give all columns of the device's schema, in order; those with ! are encrypted."
     )]
     Add(Add),
+    /// Add encrypted columns that devices got later, so that grants can have them.
+    #[command(
+        after_help = "Examples:\n  moteseal owner add-columns --owner keys/alice.owner --seals bundles/dev1-0000000042.mseal \\\n      \
+                            --roster roster.cbor --operator keys/op.pub.pem\n  \
+                            moteseal owner add-columns --owner keys/alice.owner --device dev1 --column temperature:Cel:i16/100! \\\n      \
+                            --column pressure:Pa:u32! --roster roster.cbor --operator keys/op.pub.pem\n\
+                            Change the columns in the configuration of the device, and restart it. The first command finds the new columns\n\
+                            in the seals of a bundle or a proof. The second one needs no seal; run it once for each change of the columns."
+    )]
+    AddColumns(AddColumns),
+    /// Write a device's own copy of its stream secret again, for example after the disk was full.
+    #[command(
+        after_help = "Example: moteseal owner copy --owner keys/alice.owner --device dev1 --keys keys --roster roster.cbor --operator keys/op.pub.pem\n\
+                            writes keys/dev1.stream.key. A device whose keys the owner has forgotten, or that has columns from a later\n\
+                            start, needs a new secret instead: moteseal owner add --from TIME"
+    )]
+    Copy(Copy),
     /// Erase the keys of the past. Nobody can make grants for it any more.
     #[command(
         after_help = "Example: moteseal owner forget --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem --before -90d\n\
@@ -96,6 +114,32 @@ pub(crate) struct Add {
     /// The first time that the keys cover; by default the group's first epoch
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
     from: Option<When>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AddColumns {
+    #[command(flatten)]
+    group: Group,
+    /// A bundle or a proof with seals of the devices; repeat it for several files
+    #[arg(long, value_name = "FILE", required_unless_present = "devices")]
+    seals: Vec<PathBuf>,
+    /// A device; repeat it for every device. For --seals, the default is all devices of the owner
+    #[arg(long = "device", value_name = "NAME")]
+    devices: Vec<String>,
+    #[command(flatten)]
+    columns: Columns,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Copy {
+    #[command(flatten)]
+    group: Group,
+    /// A device; repeat it for every device
+    #[arg(long = "device", value_name = "NAME", required = true)]
+    devices: Vec<String>,
+    /// The folder for the copies: NAME.stream.key
+    #[arg(long, value_name = "FOLDER")]
+    keys: PathBuf,
 }
 
 /// The owner, and the group of its devices.
@@ -159,7 +203,7 @@ pub(crate) struct Restore {
     #[command(flatten)]
     unlocking: Unlocking,
     /// A file with a share; give two of them
-    #[arg(long = "share-file", value_name = "FILE", group = "unlock", num_args = 1)]
+    #[arg(long = "share-file", value_name = "FILE", num_args = 1, conflicts_with_all = ["identity", "passphrase_file"])]
     shares: Vec<PathBuf>,
     /// The owner's file to write
     #[arg(long)]
@@ -170,6 +214,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::New(arguments) => new(arguments),
         Command::Add(arguments) => add(arguments),
+        Command::AddColumns(arguments) => later::add_columns(arguments),
+        Command::Copy(arguments) => later::copy(arguments),
         Command::Forget(arguments) => forget(arguments),
         Command::Backup(arguments) => backup(arguments),
         Command::Restore(arguments) => restore(arguments),
@@ -180,9 +226,9 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 fn failure(roster: &Roster, error: OwnerError) -> Failure {
     let text = error.to_string();
     let text = match error {
-        OwnerError::NotOwned { device } | OwnerError::BaseNotLater { device } => {
-            with_name(roster, device, &text)
-        }
+        OwnerError::NotOwned { device }
+        | OwnerError::BaseNotLater { device }
+        | OwnerError::NoCopy { device } => with_name(roster, device, &text),
         _ => text,
     };
     Failure::usage(text).with_name(error.name())
@@ -304,7 +350,8 @@ fn restore(arguments: &Restore) -> Result<(), Failure> {
     let backup = read_encrypted(&arguments.backup)?;
     let about = |error| named(error).about(&arguments.backup);
     let owner = if arguments.shares.is_empty() {
-        Owner::restore(&backup, &arguments.unlocking.unlock()?).map_err(about)?
+        Owner::restore(&backup, &arguments.unlocking.unlock(&arguments.backup, &backup)?)
+            .map_err(about)?
     } else {
         let shares: Vec<Share> =
             arguments.shares.iter().map(|path| read_share(path)).collect::<Result<_, _>>()?;

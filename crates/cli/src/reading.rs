@@ -25,6 +25,7 @@ use crate::cloud::runtime;
 use crate::cloud_query::Pins;
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::get::conflict_text;
 use crate::progress::count;
 use crate::terminal::{Stdout, diagnostic, is_json};
 
@@ -167,11 +168,8 @@ impl Output<'_> {
             let text = self.text.event(event).map_err(client_error::output)?;
             Stdout::lock().copy(text.as_bytes())?;
         }
-        for (device, index, seq) in &conflicts {
-            diagnostic(format_args!(
-                "{}: Equivocation: two urgent events for one place: reading {seq} of seal {index}",
-                self.name(*device)
-            ));
+        for conflict in &conflicts {
+            diagnostic(conflict_text(self.roster, conflict));
         }
         if self.arguments.observe {
             return Ok(());
@@ -184,7 +182,8 @@ impl Output<'_> {
         if conflicts.is_empty() {
             return Ok(());
         }
-        let what = "a device signed two readings for one place, or somebody else has its key";
+        let what =
+            "a device signed statements that contradict each other, or somebody else has its key";
         Err(Failure::new(Exit::Finding, what).with_name("Equivocation"))
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_core::confidential::StreamSecret;
+use moteseal_core::confidential::{KeyAccessError, Path as ColumnPath, StreamSecret};
 use moteseal_core::record::{EpochNumber, Scheme};
 use moteseal_core::schema::Schema;
 use moteseal_device::column_keys::path_of;
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::random;
-use crate::terminal::report;
+use crate::terminal::{diagnostic, report};
 
 /// Make the secret of a device's stream, from which the keys of its encrypted columns are derived.
 #[derive(Args, Debug)]
@@ -58,6 +58,9 @@ fn read(path: &Path) -> Result<StreamSecret, Failure> {
     })
 }
 
+/// The key of the configuration that names a device's stream secret.
+pub(crate) const IN_CONFIGURATION: &str = "stream_secret";
+
 /// Where a device's stream secret is.
 #[derive(Clone, Copy)]
 pub(crate) struct OwnSecret<'a> {
@@ -70,6 +73,18 @@ pub(crate) struct OwnSecret<'a> {
 impl OwnSecret<'_> {
     fn exists(self) -> Option<PathBuf> {
         self.path.filter(|path| path.exists()).map(Path::to_owned)
+    }
+
+    /// Warns about a file that a device no longer needs. A command that seals a table is run where the
+    /// secret is kept.
+    fn warn(self, path: &Path) {
+        if self.named == IN_CONFIGURATION {
+            let path = path.display();
+            diagnostic(format_args!(
+                "{path}: the device has derived its keys, and whoever takes this file reads everything that \
+                 the device has encrypted with it; remove it: shred -u {path}"
+            ));
+        }
     }
 
     /// Returns the failure of a device that has no keys for its encrypted columns.
@@ -92,15 +107,38 @@ impl OwnSecret<'_> {
     /// `chain` is the state of its chain.
     pub(crate) fn check(self, schema: &Schema<'_>, chain: &Path) -> Result<(), Failure> {
         if schema.encrypted_count() == 0 {
-            let what = "there is a stream secret, and no column is encrypted; mark the columns to encrypt \
-                        with ! at their end, or leave the secret out";
-            return self.path.map_or(Ok(()), |_| Err(Failure::usage(what)));
+            return self.check_absent();
         }
         match self.exists() {
             Some(path) => read(&path).map(drop),
             None if path_of(chain).exists() => Ok(()),
             None => Err(self.missing(schema)),
         }
+    }
+
+    /// Checks that there is no secret, because no column is encrypted.
+    fn check_absent(self) -> Result<(), Failure> {
+        let what = "there is a stream secret, and no column is encrypted; mark the columns to encrypt \
+                    with ! at their end, or leave the secret out";
+        self.path.map_or(Ok(()), |_| Err(Failure::usage(what)))
+    }
+
+    /// Returns the keys of the encrypted columns from an epoch on, or from the base epoch of the secret if
+    /// that is later.
+    pub(crate) fn keys_from(
+        self,
+        schema: &Schema<'_>,
+        epoch: EpochNumber,
+    ) -> Result<Vec<ColumnPath>, Failure> {
+        if schema.encrypted_count() == 0 {
+            return self.check_absent().map(|()| Vec::new());
+        }
+        let secret = read(&self.exists().ok_or_else(|| self.missing(schema))?)?;
+        let epoch = epoch.max(secret.base());
+        let columns = schema.encrypted_columns();
+        let paths = columns.map(|(_, column)| ColumnPath::new(&secret.column(column), epoch));
+        let paths: Result<_, _> = paths.collect();
+        paths.map_err(|error: KeyAccessError| Failure::named(Exit::Usage, error.named()))
     }
 
     /// Returns the profile of the device with a name and a scheme, with the keys of its encrypted
@@ -116,7 +154,11 @@ impl OwnSecret<'_> {
             Some(path) if schema.encrypted_count() > 0 => Some(read(&path)?),
             _ => None,
         };
-        let profile = match outbox.column_keys(schema, secret.as_ref()) {
+        let keys = outbox.column_keys(schema, secret.as_ref());
+        if let (Ok(Some(_)), Some(path)) = (&keys, self.exists()) {
+            self.warn(&path);
+        }
+        let profile = match keys {
             Ok(Some(keys)) => Profile::with_columns(roster, name, scheme, schema, keys),
             Ok(None) => Profile::new(roster, name, scheme, schema),
             Err(OutboxError::NoStreamSecret(_)) => return Err(self.missing(schema)),

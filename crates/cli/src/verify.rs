@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_api::{NamedError as _, Query};
+use moteseal_api::NamedError as _;
 use moteseal_client::bundles::{
     BundleError, BundleFault, BundleReport, BundleVerifier, StreamFile, device_name,
 };
-use moteseal_client::output::OutputError;
-use moteseal_client::proof::{verify, verify_with_keys};
-use moteseal_client::{PinnedSeals, Rows, Sink, start_text};
+use moteseal_client::proof::{Scope, verify, verify_with_keys};
+use moteseal_client::{NoRows, PinnedSeals, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_seal::sample::{Choice, Rate};
@@ -35,7 +34,7 @@ use crate::time::span;
 #[command(
     after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, 5 a device signed two histories."
+                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted, 5 a device signed two histories."
 )]
 pub(crate) struct Arguments {
     /// The files, or directories of bundles
@@ -54,6 +53,9 @@ pub(crate) struct Arguments {
     pins: Pins,
     #[command(flatten)]
     keys: KeyFiles,
+    /// For a proof: accept one that is redacted. It shows what somebody chose to show
+    #[arg(long)]
+    allow_redacted: bool,
 }
 
 /// Returns the failure for a problem with a file.
@@ -182,7 +184,7 @@ fn proof(
         };
         verified.map_err(|error| proof_failure(roster, path, &error))
     };
-    let (query, report) = if arguments.destination.is_given() {
+    let (scope, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
         let verified = verified(&mut output)?;
         output.keep()?;
@@ -195,18 +197,18 @@ fn proof(
         let mut value = report.to_json();
         if let Some(object) = value.as_object_mut() {
             object.insert("verified".to_owned(), true.into());
-            object.insert(
-                "query".to_owned(),
-                serde_json::from_str(&query.to_json()).unwrap_or_default(),
-            );
+            object.insert("query".to_owned(), scope.to_json());
         }
         Stdout::lock().line(value)?;
     } else if !arguments.destination.is_given() {
         Stdout::lock().line(format_args!(
             "{}: verified, {}",
             path.display(),
-            in_words(&query, roster)
+            in_words(&scope, roster)
         ))?;
+    }
+    if report.is_redacted && arguments.allow_redacted {
+        return Ok(());
     }
     incomplete(&report, roster).map_or(Ok(()), Err)
 }
@@ -215,9 +217,32 @@ fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Error) -
     client_error::failure(roster, error).about(path)
 }
 
-/// Describes a query in words: `1/8 of dev1, dev2, from 2026-01-01T00:00:00Z on`.
-fn in_words(query: &Query, roster: &Roster) -> String {
-    let choice = match query.choice {
+/// Describes a scope in words: `1/8 of dev1, dev2, from 2026-01-01T00:00:00Z on`.
+fn in_words(scope: &Scope, roster: &Roster) -> String {
+    let choice = match scope.choice() {
+        None => "what a redactor left".to_owned(),
+        Some(choice) => choice_in_words(choice),
+    };
+    let devices: Vec<String> =
+        scope.devices().iter().map(|device| device_name(roster, *device)).collect();
+    let start = |epoch: EpochNumber| start_text(roster, epoch);
+    let range = match scope.range() {
+        (EpochNumber(0), None) => "everything sealed so far".to_owned(),
+        (EpochNumber(0), Some(until)) => format!("up to {}", start(until)),
+        (since, None) => format!("from {} on", start(since)),
+        (since, Some(until)) => format!("from {} to {}", start(since), start(until)),
+    };
+    let columns = match scope {
+        Scope::Answer(query) if !query.columns.is_empty() => {
+            format!(", only {}", query.columns.join(", "))
+        }
+        _ => String::new(),
+    };
+    format!("{choice} of {}, {range}{columns}", devices.join(", "))
+}
+
+fn choice_in_words(choice: Choice) -> String {
+    match choice {
         Choice::Rate(rate) if rate == Rate::ALL => "all".to_owned(),
         Choice::Rate(rate) => rate.to_string(),
         Choice::AtMost(most) => format!("at most {} per epoch", count(most, "reading")),
@@ -225,17 +250,7 @@ fn in_words(query: &Query, roster: &Roster) -> String {
             format!("{} per epoch, drawn by a seed,", count(drawn.into(), "reading"))
         }
         Choice::Readings(readings) => count(readings.count(), "named reading"),
-    };
-    let devices: Vec<String> =
-        query.devices.iter().map(|device| device_name(roster, *device)).collect();
-    let start = |epoch: EpochNumber| start_text(roster, epoch);
-    let range = match (query.since, query.until) {
-        (EpochNumber(0), None) => "everything sealed so far".to_owned(),
-        (EpochNumber(0), Some(until)) => format!("up to {}", start(until)),
-        (since, None) => format!("from {} on", start(since)),
-        (since, Some(until)) => format!("from {} to {}", start(since), start(until)),
-    };
-    format!("{choice} of {}, {range}", devices.join(", "))
+    }
 }
 
 /// Returns the given files, and the bundles of the given directories sorted by name.
@@ -264,15 +279,6 @@ fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         files.append(&mut found);
     }
     Ok(files)
-}
-
-/// Discards the rows.
-struct NoRows;
-
-impl Sink for NoRows {
-    fn rows(&mut self, _: &Rows<'_>) -> Result<(), OutputError> {
-        Ok(())
-    }
 }
 
 fn report_line(report: &BundleReport, roster: &Roster) -> String {

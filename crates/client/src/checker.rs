@@ -1,5 +1,6 @@
 //! Checks the events of a stream: they must be the events that the query selects, no selected event
-//! may be missing, and the cloud must not have been able to choose the selected events.
+//! may be missing, and the cloud must not have been able to choose the selected events. A redacted
+//! proof has no query: its events are authentic, and their selection is not checked.
 //!
 //! For a rate, each part is checked separately. For *at most* and *sample*, the parts of an epoch
 //! are held until the last part has arrived, because the selection depends on all of them. If the
@@ -7,11 +8,12 @@
 //! budget, the selection also depends on the epoch's round, which comes from the manifest and not
 //! from the levels that the store has.
 
+mod asked_columns;
 mod device_check;
 mod held_epoch;
 mod manifests;
+mod redacted_chain;
 
-use moteseal_api::Query;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_lanes::Recall;
 use moteseal_seal::sample::{Choice, UniformSample};
@@ -24,8 +26,10 @@ use crate::completeness::Report;
 use crate::decrypt::{KeySource, PartColumns};
 use crate::error::Stop;
 use crate::pinned::{PinnedSeal, PinnedSeals, digest};
+use crate::proof_scope::Scope;
 use crate::rejection::Rejection;
-use crate::rows::{Rows, Sink};
+use crate::rows::{Determined, Rows, Sink};
+use asked_columns::AskedColumns;
 use device_check::DeviceCheck;
 use held_epoch::HeldEpoch;
 use manifests::Manifests;
@@ -35,19 +39,20 @@ use manifests::Manifests;
 pub(crate) struct Checker<'r> {
     roster: &'r Roster,
     engine: Recall,
-    /// The query. For a proof, it is `None` until the first item has arrived.
-    query: Option<Query>,
+    /// What the stream must show. For a proof, it is `None` until the first item has arrived.
+    scope: Option<Scope>,
     pinned: Option<PinnedSeals>,
     /// Whether the stream is the response of a store. Otherwise it is a saved proof.
     live: bool,
-    /// The current device: its position in the query, and its check.
+    /// The current device: its position in the scope, and its check.
     at: Option<(usize, DeviceCheck)>,
-    /// The number of devices of the query whose checks are finished.
+    /// The number of devices of the scope whose checks are finished.
     done: usize,
     held: HeldEpoch,
     /// The seals of which the query names readings, and which have not arrived yet.
     named: Vec<SealIndex>,
     manifests: Manifests,
+    asked: AskedColumns,
     keys: KeySource<'r>,
     report: Report,
     newest: Vec<(DeviceId, PinnedSeal)>,
@@ -58,20 +63,21 @@ impl<'r> Checker<'r> {
     pub(crate) fn new(
         roster: &'r Roster,
         engine: Recall,
-        query: Option<Query>,
+        scope: Option<Scope>,
         pinned: Option<&PinnedSeals>,
     ) -> Self {
         Self {
             roster,
             engine,
-            live: query.is_some(),
+            live: scope.is_some(),
             pinned: pinned.cloned(),
             at: None,
             done: 0,
             held: HeldEpoch::default(),
-            named: query.as_ref().map(named).unwrap_or_default(),
-            query,
+            named: scope.as_ref().map(named).unwrap_or_default(),
+            scope,
             manifests: Manifests::new(roster),
+            asked: AskedColumns::default(),
             keys: KeySource::NONE,
             report: Report::default(),
             newest: Vec::new(),
@@ -84,8 +90,8 @@ impl<'r> Checker<'r> {
         Self { keys, ..self }
     }
 
-    pub(crate) const fn query(&self) -> Option<&Query> {
-        self.query.as_ref()
+    pub(crate) const fn scope(&self) -> Option<&Scope> {
+        self.scope.as_ref()
     }
 
     pub(crate) const fn count_bytes(&mut self, bytes: usize) {
@@ -94,22 +100,22 @@ impl<'r> Checker<'r> {
 
     pub(crate) fn event(&mut self, event: Event<'_>, sink: &mut dyn Sink) -> Result<(), Stop> {
         match event {
-            Event::Proof(text) if self.query.is_none() => Ok(self.read_query(text)?),
+            Event::Proof(text) if self.scope.is_none() => Ok(self.read_scope(text)?),
             Event::Proven(proven) => self.part(proven, sink),
             Event::End => {
                 self.leave_device(sink)?;
-                self.pass_over(self.query.as_ref().map_or(0, |query| query.devices.len()))?;
+                self.pass_over(self.scope.as_ref().map_or(0, |scope| scope.devices().len()))?;
                 self.ended = true;
                 Ok(())
             }
             Event::Problem(name, detail) => Err(Rejection::stopped(name, detail).into()),
             Event::Manifest(manifest, _) => {
                 self.report.signatures += 1;
-                // The query is known here, because the reader accepts nothing before it.
+                // The scope is known here, because the reader accepts nothing before it.
                 Ok(self
-                    .query
+                    .scope
                     .as_ref()
-                    .map_or(Ok(()), |query| self.manifests.take(&manifest, query))?)
+                    .map_or(Ok(()), |scope| self.manifests.take(&manifest, scope))?)
             }
             Event::Proof(_) | Event::Explain(..) => {
                 let device = self.at.as_ref().map(|(_, check)| check.device());
@@ -119,24 +125,26 @@ impl<'r> Checker<'r> {
     }
 
     pub(crate) fn finish(mut self) -> Result<(Report, Vec<(DeviceId, PinnedSeal)>), Stop> {
-        if self.query.is_none() {
+        let Some(scope) = &self.scope else {
             return Err(Rejection::NotAProof { cause: "the file is empty".into() }.into());
-        }
+        };
         if !self.ended {
             return Err(Rejection::Unended.into());
         }
         self.report.rounds = self.manifests.rounds().collect();
-        let newest = self.query.as_ref().and_then(|query| query.until);
-        let newest = newest.map_or(u64::MAX, |until| until.0.saturating_sub(1));
-        self.report.budget = self.roster.budget(EpochNumber(newest));
+        self.report.is_redacted = scope.is_redacted();
+        if !scope.is_redacted() {
+            let newest = scope.range().1.map_or(u64::MAX, |until| until.0.saturating_sub(1));
+            self.report.budget = self.roster.budget(EpochNumber(newest));
+        }
         Ok((self.report, self.newest))
     }
 
-    /// Reads the first item of a proof, which contains the query and the roster under which the
-    /// proof was made.
-    fn read_query(&mut self, text: &str) -> Result<(), Rejection> {
-        let (query, roster) =
-            crate::proof_query::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
+    /// Reads the first item of a proof, which contains its scope and the roster under which the proof
+    /// was made.
+    fn read_scope(&mut self, text: &str) -> Result<(), Rejection> {
+        let (scope, roster) =
+            Scope::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
         if let Some(roster) = roster {
             let known =
                 digest(&roster).is_some_and(|digest| self.roster.version_of(&digest).is_some());
@@ -144,8 +152,8 @@ impl<'r> Checker<'r> {
                 return Err(Rejection::UnknownRoster { digest: roster });
             }
         }
-        self.named = named(&query);
-        self.query = Some(query);
+        self.named = named(&scope);
+        self.scope = Some(scope);
         Ok(())
     }
 
@@ -154,17 +162,18 @@ impl<'r> Checker<'r> {
         self.report.signatures += u64::from(proven.part.signature.is_some());
         self.manifests.begun();
         self.go_to(statement, sink)?;
-        let (Some((_, check)), Some(query)) = (&mut self.at, &self.query) else { return Ok(()) };
+        let (Some((_, check)), Some(scope)) = (&mut self.at, &self.scope) else { return Ok(()) };
         let (device, index) = (statement.device, statement.index);
         let in_range = check.take(proven.seal, self.roster)?;
         if self.held.holds_other_than(statement.epoch) {
             self.held.release(
                 Some(proven.seal),
-                query.choice,
+                scope.choice(),
                 &mut RowOutlet {
                     roster: self.roster,
                     engine: &self.engine,
                     manifests: &self.manifests,
+                    asked: &self.asked,
                     keys: self.keys.reborrow(),
                     check,
                     sink,
@@ -172,8 +181,8 @@ impl<'r> Checker<'r> {
             )?;
         }
         if !in_range {
-            // The seal after the range shows that no seal is missing at the end of the range. Its
-            // events were not requested.
+            // The seal after the range shows that no seal is missing at the end of the range, or, in
+            // a redacted proof, leads to a signature. Its events were not requested.
             return match proven.part.select {
                 Select::Levels(0) => Ok(()),
                 _ => Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) }.into()),
@@ -182,36 +191,49 @@ impl<'r> Checker<'r> {
         if self.manifests.shown(device, statement.epoch, proven.seal.digest()) {
             check.count_late();
         }
-        let sample = match query.choice {
-            Choice::Rate(rate) => UniformSample::by_rate(proven.sample, proven.seal, rate),
-            Choice::Readings(readings) => {
-                self.named.retain(|named| *named != index);
-                UniformSample::by_name(proven.sample, proven.seal, &readings)
+        if let Scope::Answer(query) = scope {
+            self.asked.check(query, &proven)?;
+        }
+        let refuse = |error| Rejection::Choice { error, device, index };
+        let uniform;
+        let events = match scope.choice() {
+            Some(choice @ Choice::Rate(rate)) => {
+                uniform =
+                    UniformSample::by_rate(proven.sample, proven.seal, rate).map_err(refuse)?;
+                Determined::Uniform(&uniform, choice)
             }
-            Choice::AtMost(_) | Choice::Sample { .. } => return Ok(self.held.hold(proven)?),
+            Some(Choice::Readings(readings)) => {
+                self.named.retain(|named| *named != index);
+                proven.sample.check_named(proven.seal, &readings).map_err(refuse)?;
+                Determined::Chosen(&proven.sample)
+            }
+            Some(Choice::AtMost(_) | Choice::Sample { .. }) => {
+                return Ok(self.held.hold(proven)?);
+            }
+            None => Determined::Chosen(&proven.sample),
         };
-        let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
         let mut outlet = RowOutlet {
             roster: self.roster,
             engine: &self.engine,
             manifests: &self.manifests,
+            asked: &self.asked,
             keys: self.keys.reborrow(),
             check,
             sink,
         };
-        outlet.emit(query.choice, proven.seal, &sample, proven.schema)
+        outlet.emit(proven.seal, events, proven.schema)
     }
 
     /// Continues with the device of a seal, which must be the current device or a later device of
-    /// the query.
+    /// the scope.
     fn go_to(&mut self, statement: &Statement, sink: &mut dyn Sink) -> Result<(), Stop> {
         if self.at.as_ref().is_some_and(|(_, check)| check.device() == statement.device) {
             return Ok(());
         }
         self.leave_device(sink)?;
-        let Some(query) = &self.query else { return Ok(()) };
-        let asked = query
-            .devices
+        let Some(scope) = &self.scope else { return Ok(()) };
+        let asked = scope
+            .devices()
             .iter()
             .enumerate()
             .skip(self.done)
@@ -227,7 +249,7 @@ impl<'r> Checker<'r> {
     }
 
     fn leave_device(&mut self, sink: &mut dyn Sink) -> Result<(), Stop> {
-        let (Some((place, mut check)), Some(query)) = (self.at.take(), &self.query) else {
+        let (Some((place, mut check)), Some(scope)) = (self.at.take(), &self.scope) else {
             return Ok(());
         };
         let manifests = &self.manifests;
@@ -235,17 +257,18 @@ impl<'r> Checker<'r> {
             roster: self.roster,
             engine: &self.engine,
             manifests,
+            asked: &self.asked,
             keys: self.keys.reborrow(),
             check: &mut check,
             sink,
         };
-        self.held.release(None, query.choice, &mut outlet)?;
+        self.held.release(None, scope.choice(), &mut outlet)?;
         self.done = place + 1;
         self.close(check)?;
         Ok(())
     }
 
-    /// Finishes the checks of the query's devices before position `place` that are not finished
+    /// Finishes the checks of the scope's devices before position `place` that are not finished
     /// yet. The response contains no seals of these devices.
     fn pass_over(&mut self, place: usize) -> Result<(), Rejection> {
         while self.done < place {
@@ -258,10 +281,10 @@ impl<'r> Checker<'r> {
     }
 
     fn check(&self, place: usize) -> Option<DeviceCheck> {
-        let query = self.query.as_ref()?;
-        let device = *query.devices.get(place)?;
+        let scope = self.scope.as_ref()?;
+        let device = *scope.devices().get(place)?;
         let pinned = self.pinned.as_ref().and_then(|pinned| pinned.of(self.roster, device));
-        Some(DeviceCheck::new(device, (query.since, query.until), pinned, self.live))
+        Some(DeviceCheck::new(device, scope, pinned, self.live))
     }
 
     fn close(&mut self, check: DeviceCheck) -> Result<(), Rejection> {
@@ -279,8 +302,8 @@ impl<'r> Checker<'r> {
 }
 
 /// Returns the seals of which a query names readings, in ascending order.
-fn named(query: &Query) -> Vec<SealIndex> {
-    let Choice::Readings(readings) = query.choice else { return Vec::new() };
+fn named(scope: &Scope) -> Vec<SealIndex> {
+    let Some(Choice::Readings(readings)) = scope.choice() else { return Vec::new() };
     let mut named: Vec<SealIndex> = readings.runs().iter().map(|run| run.index).collect();
     named.dedup();
     named
@@ -291,6 +314,7 @@ struct RowOutlet<'j> {
     roster: &'j Roster,
     engine: &'j Recall,
     manifests: &'j Manifests,
+    asked: &'j AskedColumns,
     keys: KeySource<'j>,
     check: &'j mut DeviceCheck,
     sink: &'j mut dyn Sink,
@@ -301,27 +325,29 @@ impl RowOutlet<'_> {
     /// them.
     fn emit(
         &mut self,
-        choice: Choice,
         seal: &Seal<Authentic>,
-        sample: &UniformSample<'_>,
+        events: Determined<'_>,
         schema: &Arc<SchemaEntry>,
     ) -> Result<(), Stop> {
         let statement = seal.statement();
         let name = self.roster.name(statement.device).unwrap_or_default();
         let start_ms = self.roster.epoch_start_ms(statement.epoch);
         let access = PartColumns::of_seal(seal, schema, self.keys.reborrow());
-        let decrypted = access.decrypt(schema, sample, self.engine).map_err(|(seq, error)| {
-            let (device, index) = (statement.device, statement.index);
-            Rejection::Plaintext { error, device, index, seq }
-        })?;
+        let decrypted =
+            access.decrypt(schema, events.sample(), self.engine).map_err(|(seq, error)| {
+                let (device, index) = (statement.device, statement.index);
+                Rejection::Plaintext { error, device, index, seq }
+            })?;
+        let presented = self.asked.presented(schema);
         let rows = Rows {
             name,
             statement,
             start_ms,
-            sample,
-            schema,
+            events,
+            stored: schema,
+            schema: &presented,
+            asked: self.asked.names(),
             engine: self.engine,
-            choice,
             access: &access,
             decrypted: decrypted.as_deref(),
         };

@@ -27,6 +27,8 @@ pub struct Report {
     /// verified. A cloud with a later version leaves out the seals that the later version makes void
     /// or outdated.
     pub cloud_roster: Option<CloudRoster>,
+    /// Whether the stream is a redacted proof. It is then never complete.
+    pub is_redacted: bool,
 }
 
 /// The counts and the completeness of one device.
@@ -58,6 +60,9 @@ pub struct DeviceReport {
     pub outages: Vec<Outage>,
     /// The encrypted columns that are null in rows, with the reasons; at most 256.
     pub withheld: Vec<WithheldColumn>,
+    /// What a redacted proof leaves out of the device's seals in the range; `None` for any other
+    /// stream.
+    pub redaction: Option<Redaction>,
     /// How complete the response is for this device.
     pub standing: Standing,
     /// For a proof, the index and epoch of a pinned seal of the range that is newer than the proof.
@@ -74,6 +79,44 @@ pub struct Outage {
     pub to: EpochNumber,
     /// The index of the first seal after the restart.
     pub index: SealIndex,
+}
+
+/// What a redacted proof leaves out of the seals of a device. The signed counters and the chain of the
+/// seals show it. What the device sealed before the first and after the last of these seals is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redaction {
+    /// The number of readings that the device kept under the seals in the proof, and that the proof
+    /// omits.
+    pub omitted: u64,
+    /// The seals of which readings are omitted, in order; at most 256.
+    pub seals: Vec<Omission>,
+    /// The seals that are left out as a whole, in order; at most 256 gaps.
+    pub gaps: Vec<SealGap>,
+}
+
+/// A seal of which a redacted proof omits readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Omission {
+    /// The index of the seal.
+    pub index: SealIndex,
+    /// The epoch of the seal.
+    pub epoch: EpochNumber,
+    /// The number of readings in the proof.
+    pub shown: u64,
+    /// The number of readings that the device kept, and that are not in the proof.
+    pub omitted: u64,
+}
+
+/// Consecutive seals that a redacted proof leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealGap {
+    /// The lowest index that may be left out; `None` if the gap is before the first seal of the proof.
+    /// Some of the indices may never have been used.
+    pub first: Option<SealIndex>,
+    /// The index of the last seal that is left out.
+    pub last: SealIndex,
+    /// The epoch of that seal.
+    pub epoch: EpochNumber,
 }
 
 /// How complete a response is for a device.
@@ -94,6 +137,8 @@ pub enum Standing {
         /// The first epoch without a manifest.
         from: EpochNumber,
     },
+    /// The proof is redacted: a redactor chose what it shows.
+    Redacted,
 }
 
 impl DeviceReport {
@@ -105,7 +150,7 @@ impl DeviceReport {
         match self.standing {
             Standing::Complete => true,
             Standing::TailUnknown { .. } => self.until.is_none() && self.seals > 0,
-            Standing::ManifestMissing { .. } => false,
+            Standing::ManifestMissing { .. } | Standing::Redacted => false,
         }
     }
 
@@ -115,6 +160,7 @@ impl DeviceReport {
         match self.standing {
             Standing::Complete => self.until.unwrap_or(EpochNumber(u64::MAX)),
             Standing::TailUnknown { from } | Standing::ManifestMissing { from } => from,
+            Standing::Redacted => self.since,
         }
     }
 }
@@ -159,6 +205,7 @@ impl Report {
         let rounds: Vec<Value> = self.rounds.iter().map(round).collect();
         json!({
             "complete": self.is_complete(),
+            "redacted": self.is_redacted,
             "rows": self.rows(),
             "events": self.events(),
             "seals": self.seals(),
@@ -199,6 +246,7 @@ impl DeviceReport {
                 Standing::Complete => "Complete",
                 Standing::TailUnknown { .. } => "TailUnknown",
                 Standing::ManifestMissing { .. } => "ManifestMissing",
+                Standing::Redacted => "Redacted",
             },
             "seals": self.seals,
             "epochs": self.epochs,
@@ -209,6 +257,29 @@ impl DeviceReport {
             "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
             "withheld": self.withheld.iter().map(withheld).collect::<Vec<_>>(),
             "newer_known": self.newer.map(newer),
+            "redaction": self.redaction.as_ref().map(Redaction::to_json),
+        })
+    }
+}
+
+impl Redaction {
+    fn to_json(&self) -> Value {
+        let seal = |of: &Omission| {
+            json!({
+                "index": of.index.0,
+                "epoch": of.epoch.0,
+                "shown": of.shown,
+                "omitted": of.omitted,
+            })
+        };
+        let gap = |gap: &SealGap| {
+            let first = gap.first.map(|first| first.0);
+            json!({"first": first, "last": gap.last.0, "epoch": gap.epoch.0})
+        };
+        json!({
+            "omitted": self.omitted,
+            "seals": self.seals.iter().map(seal).collect::<Vec<_>>(),
+            "gaps": self.gaps.iter().map(gap).collect::<Vec<_>>(),
         })
     }
 }
@@ -227,8 +298,8 @@ pub struct Incomplete {
     /// The start of that epoch as RFC 3339 text, or the epoch's number if the start is after the
     /// year 9999.
     pub time: String,
-    /// Whether the epoch's manifest is missing. Otherwise its seals may be missing.
-    pub lacks_manifest: bool,
+    /// What may be missing.
+    pub lack: Lack,
     /// Whether the range would be complete if it ended at `from`.
     pub can_end: bool,
 }
@@ -237,7 +308,11 @@ impl Incomplete {
     /// Returns the stable name (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        if self.lacks_manifest { "ManifestMissing" } else { "TailUnknown" }
+        match self.lack {
+            Lack::Tail => "TailUnknown",
+            Lack::Manifest => "ManifestMissing",
+            Lack::Redacted => "Redacted",
+        }
     }
 
     /// Always returns [`ErrorKind::Incomplete`].
@@ -248,7 +323,12 @@ impl Incomplete {
 
     fn sentence(&self) -> String {
         let Self { name, time, .. } = self;
-        if self.lacks_manifest {
+        if self.lack == Lack::Redacted {
+            format!(
+                "the proof is redacted: what it shows of {name} is authentic, and a redactor chose \
+                 it; ask its sender for the whole proof if you need all readings"
+            )
+        } else if self.lack == Lack::Manifest {
             format!(
                 "the store lacks the manifest of the epoch that starts at {time}, which states \
                  what was kept of {name}; select readings by a rate, or ask again once the gateway \
@@ -268,6 +348,17 @@ impl Incomplete {
     }
 }
 
+/// What may be missing of a device's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The newest seals.
+    Tail,
+    /// The manifest of an epoch.
+    Manifest,
+    /// What a redactor left out of a proof.
+    Redacted,
+}
+
 moteseal_api::named_error!(Incomplete);
 
 impl Report {
@@ -285,7 +376,11 @@ impl Report {
             name: device.name.clone(),
             from,
             time: start_text(roster, from),
-            lacks_manifest: matches!(device.standing, Standing::ManifestMissing { .. }),
+            lack: match device.standing {
+                Standing::ManifestMissing { .. } => Lack::Manifest,
+                Standing::Redacted => Lack::Redacted,
+                Standing::Complete | Standing::TailUnknown { .. } => Lack::Tail,
+            },
             can_end: from > device.since && matches!(device.standing, Standing::TailUnknown { .. }),
         })
     }

@@ -6,10 +6,14 @@
 //! whose key is missing is withheld: its cells are null in every output, and [`Withheld`] states why.
 
 mod device_keys;
+#[cfg(feature = "grants")]
+mod key_files;
 mod key_set;
 mod part;
 
 pub use device_keys::DeviceKeys;
+#[cfg(feature = "grants")]
+pub use key_files::{ColumnKeyFiles, OpenKeys};
 pub use key_set::KeySet;
 pub use moteseal_core::confidential::{KeyRequest, SealKeys};
 pub use part::{Column, PlaintextError, Readable};
@@ -20,7 +24,7 @@ use std::fmt;
 
 use moteseal_core::confidential::KeyAccessError;
 
-/// Why the cells of an encrypted column are null.
+/// Why the cells of a column are null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Withheld {
@@ -30,6 +34,9 @@ pub enum Withheld {
     /// The keys that the reader gave do not open the column.
     #[error(transparent)]
     Key(#[from] KeyAccessError),
+    /// The column's group is hidden: its cells are not in the proof.
+    #[error("the cells of the column are not in the proof; ask for a proof that shows them")]
+    Hidden,
 }
 
 impl Withheld {
@@ -39,11 +46,12 @@ impl Withheld {
         match self {
             Self::Encrypted => "Encrypted",
             Self::Key(error) => error.name(),
+            Self::Hidden => "ColumnHidden",
         }
     }
 }
 
-/// An encrypted column of which rows are null, for one reason.
+/// An encrypted or hidden column of which rows are null, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithheldColumn {
     /// The name of the column.

@@ -10,6 +10,7 @@ use moteseal_net::NetError;
 use moteseal_verify::ReadError;
 
 use crate::pinned::RosterNotLater;
+use crate::redact::RedactError;
 use crate::rejection::{Rejected, Rejection};
 use crate::urgent::UrgentRejected;
 
@@ -45,6 +46,9 @@ pub enum Error {
     /// An answer with urgent events was rejected.
     #[error(transparent)]
     Urgent(#[from] UrgentRejected),
+    /// Proofs cannot be redacted or merged as requested.
+    #[error(transparent)]
+    Redact(#[from] RedactError),
     /// The verified rows, the proof or the pinned seals could not be written or read.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -62,6 +66,7 @@ impl Error {
             Self::Net(error) => error.name(),
             Self::Rejected(rejected) => rejected.name(),
             Self::Urgent(error) => error.name(),
+            Self::Redact(error) => error.name(),
             Self::Output(error) => error.name(),
         }
     }
@@ -77,6 +82,7 @@ impl Error {
             Self::Net(error) => net_kind(error),
             Self::Rejected(rejected) => rejected.kind(),
             Self::Urgent(error) => error.kind(),
+            Self::Redact(error) => error.kind(),
             Self::Output(error) => error.kind(),
         }
     }
@@ -113,6 +119,12 @@ impl From<Stop> for Error {
 impl From<Rejection> for Error {
     fn from(rejection: Rejection) -> Self {
         Self::Rejected(Box::new(rejection.into()))
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        Rejection::from(error).into()
     }
 }
 
@@ -180,6 +192,16 @@ impl OutputError {
         Self { name: "ColumnEncrypted", ..Self::unfit(text) }
     }
 
+    /// Creates the error `ColumnHidden`: a value of a column is needed that is not in the data.
+    pub(crate) fn column_hidden(text: impl fmt::Display) -> Self {
+        Self { name: "ColumnHidden", ..Self::unfit(text) }
+    }
+
+    /// Creates the error `NotUniform`: an estimate needs a uniform sample.
+    pub(crate) fn not_uniform(text: impl fmt::Display) -> Self {
+        Self { name: "NotUniform", ..Self::unfit(text) }
+    }
+
     /// Creates the error for an operating system error about a file.
     pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
         // If `error` already contains an `OutputError`, that error names its file.
@@ -241,7 +263,8 @@ impl OutputError {
     }
 
     /// Returns the stable name of the error: `ColumnEncrypted` if a column is needed that is not
-    /// readable, and `OutputFailed` otherwise.
+    /// readable, `ColumnHidden` if one is needed that is not in the data, `NotUniform` if an estimate is made of readings that are not a uniform sample, and
+    /// `OutputFailed` otherwise.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name

@@ -9,8 +9,9 @@
 //! device is a stratum with its own rate. The mean of each stratum is weighted by the stratum's
 //! event count, and the degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
 //!
-//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because with
-//! any other selection the cloud could choose the result.
+//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because whoever
+//! determines another selection chooses the result. Readings that a query names, and readings that a
+//! redactor left in a proof, are refused (`NotUniform`).
 //!
 //! A reading whose value is null is a reading without a value. Means, quantiles and the bins of a
 //! histogram are those of the readings that have a value; a sum adds them up. The number of readings
@@ -43,7 +44,7 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::sample::Choice;
 use strata::{Strata, Stratum};
 
-use crate::decrypt::Column;
+use crate::decrypt::{Column, Withheld};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
@@ -72,9 +73,22 @@ impl Field {
     /// Calls `take` with the value of the field in every row, which is `None` for null.
     fn each(&self, rows: &Rows<'_>, mut take: impl FnMut(Option<f64>)) -> Result<(), OutputError> {
         let device = rows.name();
+        if rows.uniform().is_none() {
+            return Err(OutputError::not_uniform(format_args!(
+                "the readings of {device} in the epoch from {} are not a uniform sample: a query named \
+                 them, or a redactor left them in the proof; estimate from a query to a cloud",
+                rows.start_text()
+            )));
+        }
         let columns: Vec<Column<'_>> = rows.columns().collect();
         let column =
             columns.iter().find(|column| column.field().name == self.0).ok_or_else(|| {
+                if rows.has_column(&self.0) {
+                    return OutputError::column_hidden(format_args!(
+                        "the query does not ask for the column {} of {device}; add it to the columns",
+                        self.0
+                    ));
+                }
                 let names: Vec<&str> = columns.iter().map(|column| column.field().name).collect();
                 OutputError::unfit(format_args!(
                     "the readings of {device} have no field {}; their fields are {}",
@@ -92,6 +106,14 @@ impl Field {
         let readable = match column.readable() {
             Ok(readable) => readable,
             Err(_) if rows.statement().counters.total() == 0 => return Ok(()),
+            Err(Withheld::Hidden) => {
+                return Err(OutputError::column_hidden(format_args!(
+                    "the column {} of {device} is hidden in the epoch from {}; ask for data that \
+                     shows it",
+                    self.0,
+                    rows.start_text()
+                )));
+            }
             Err(withheld) => {
                 return Err(OutputError::column_encrypted(format_args!(
                     "the column {} of {device} is not readable in the epoch from {}: {}: {withheld}",
@@ -113,9 +135,11 @@ impl Field {
 /// Returns the stratum of a part: the device and its epoch, or `None` if rows are selected by a
 /// rate.
 const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
-    match rows.choice() {
-        Choice::Rate(_) | Choice::Readings(_) => None,
-        Choice::AtMost(_) | Choice::Sample { .. } => Some((rows.device(), rows.statement().epoch)),
+    match rows.uniform() {
+        Some((_, Choice::AtMost(_) | Choice::Sample { .. })) => {
+            Some((rows.device(), rows.statement().epoch))
+        }
+        _ => None,
     }
 }
 

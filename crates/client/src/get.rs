@@ -64,6 +64,7 @@ impl<'a> Client<'a> {
             since: EpochNumber(0),
             until: None,
             choice: Choice::Rate(Rate::ALL),
+            columns: Vec::new(),
             pinned: None,
             proof: None,
             keys: KeySource::NONE,
@@ -77,6 +78,7 @@ impl<'a> Client<'a> {
             since: query.since,
             until: query.until,
             choice: query.choice,
+            columns: query.columns.clone(),
             ..self.get()
         }
     }
@@ -124,6 +126,7 @@ pub struct Get<'a> {
     since: EpochNumber,
     until: Option<EpochNumber>,
     choice: Choice,
+    columns: Vec<String>,
     pinned: Option<&'a mut PinnedSeals>,
     proof: Option<PathBuf>,
     keys: KeySource<'a>,
@@ -189,6 +192,13 @@ impl<'a> Get<'a> {
         self
     }
 
+    /// Requests only these columns. Of a stream with column groups, the store sends only the groups
+    /// that have them. By default, all columns are requested.
+    pub fn columns<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.columns = names.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sets the pinned seals. A response that contradicts or omits one of them is rejected, and so is
     /// an earlier version of the roster than the pinned one. When a response has been verified, its
     /// newest seals and the roster are pinned, and [`Verified::keep`] saves them.
@@ -224,9 +234,10 @@ impl<'a> Get<'a> {
             [] => self.client.roster.devices().map(|device| device.id).collect(),
             devices => devices.to_vec(),
         };
-        let Self { since, until, choice, .. } = *self;
+        let Self { since, until, choice, ref columns, .. } = *self;
+        let columns = columns.clone();
         // The cloud applies the same checks.
-        let query = Query { devices, since, until, choice };
+        let query = Query { devices, since, until, choice, columns };
         Ok(query.check()?)
     }
 
@@ -243,7 +254,7 @@ impl<'a> Get<'a> {
         if let Some(pinned) = &mut pinned {
             pinned.pin_roster(client.roster)?;
         }
-        let proof = proof.map(|path| ProofWriter::create(&path, &query, client.roster));
+        let proof = proof.map(|path| ProofWriter::of_answer(&path, &query, client.roster));
         let mut verified =
             Verified { query, report: Report::default(), proof: proof.transpose()?, pinned };
         verified.fetch(client, keys, sink).await?;

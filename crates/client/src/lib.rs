@@ -69,6 +69,7 @@
 //! | decrypt the columns that a grant opens | [`decrypt`], [`Session::with_keys`] |
 //! | write rows | [`output`]: tables, CSV, JSON lines, Arrow, Parquet |
 //! | verify a saved response or bundles offline | [`proof`], [`bundles`] |
+//! | show less of a saved response, or merge two | [`redact`](mod@redact) |
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |
@@ -97,8 +98,9 @@ mod newest;
 pub mod output;
 pub mod pinned;
 pub mod proof;
-mod proof_query;
+mod proof_scope;
 pub mod reading;
+pub mod redact;
 mod rejection;
 mod rows;
 mod session;
@@ -107,13 +109,16 @@ pub mod time_server;
 pub mod urgent;
 
 pub use cloud_roster::CloudRoster;
-pub use completeness::{DeviceReport, Incomplete, Outage, Report, Standing, start_text};
+pub use completeness::{
+    DeviceReport, Incomplete, Lack, Omission, Outage, Redaction, Report, SealGap, Standing,
+    start_text,
+};
 pub use error::{Error, Stop};
 pub use explain::{Disagreement, Finding};
 pub use get::{Client, Get, Verified, known_devices};
 pub use input::InputError;
 pub use pinned::{OlderReading, PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
-pub use rows::{Rows, Sink};
+pub use rows::{NoRows, Rows, Sink};
 pub use session::{PIECE, Session};
-pub use urgent::{UrgentAnswer, UrgentCheck, UrgentRequest};
+pub use urgent::{UrgentAnswer, UrgentCheck, UrgentConflict, UrgentRequest};

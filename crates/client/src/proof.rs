@@ -12,7 +12,7 @@ use crate::decrypt::{KeySource, SealKeys};
 use crate::error::{Error, OutputError};
 use crate::output::AtomicFile;
 use crate::pinned::PinnedSeals;
-use crate::proof_query;
+pub use crate::proof_scope::{Extent, Scope};
 use crate::rejection::Rejection;
 use crate::rows::Sink;
 use crate::session::{PIECE, Session, all_threads};
@@ -25,19 +25,26 @@ pub struct ProofWriter {
 }
 
 impl ProofWriter {
-    /// Starts a proof for the response to `query`, which is verified under `roster`.
+    /// Starts a proof.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be created.
-    pub fn create(path: &Path, query: &Query, roster: &Roster) -> Result<Self, OutputError> {
-        let mut writer = Self { path: path.to_owned(), file: AtomicFile::create(path)? };
-        let mut first = Vec::new();
-        write::proof(&mut first, &proof_query::encode(query, roster));
+    pub fn create(path: &Path) -> Result<Self, OutputError> {
+        Ok(Self { path: path.to_owned(), file: AtomicFile::create(path)? })
+    }
+
+    /// Starts a proof of the response to `query`, which is verified under `roster`.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the file cannot be created or written.
+    pub fn of_answer(path: &Path, query: &Query, roster: &Roster) -> Result<Self, OutputError> {
+        let (mut writer, mut first) = (Self::create(path)?, Vec::new());
+        write::proof(&mut first, &Scope::Answer(query.clone()).encode(roster));
         writer.write(&first)?;
         Ok(writer)
     }
 
-    /// Appends the next bytes of the response.
+    /// Appends the next bytes.
     ///
     /// # Errors
     /// [`OutputError`] if the bytes cannot be written.
@@ -69,6 +76,9 @@ impl ProofWriter {
 /// the error `Equivocation`. A pinned seal that is newer than the proof is not an error, because a
 /// proof contains only what was sealed when it was saved. The report names such a seal.
 ///
+/// A redacted proof verifies like any other. Its report is never complete, and states what is left
+/// out ([`Redaction`](crate::Redaction)).
+///
 /// The roster must be the version in `pinned` or a later one. A proof that was made under an earlier
 /// version verifies with a later one.
 ///
@@ -81,7 +91,7 @@ pub fn verify(
     roster: &Roster,
     pinned: Option<&PinnedSeals>,
     sink: &mut dyn Sink,
-) -> Result<(Query, Report), Error> {
+) -> Result<(Scope, Report), Error> {
     read(source, path, (roster, pinned), KeySource::NONE, sink)
 }
 
@@ -96,22 +106,35 @@ pub fn verify_with_keys(
     pinned: Option<&PinnedSeals>,
     keys: &mut dyn SealKeys,
     sink: &mut dyn Sink,
-) -> Result<(Query, Report), Error> {
+) -> Result<(Scope, Report), Error> {
     read(source, path, (roster, pinned), KeySource::new(keys), sink)
 }
 
 fn read(
-    mut source: impl Read,
+    source: impl Read,
     path: &Path,
     (roster, pinned): (&Roster, Option<&PinnedSeals>),
     mut keys: KeySource<'_>,
     sink: &mut dyn Sink,
-) -> Result<(Query, Report), Error> {
+) -> Result<(Scope, Report), Error> {
     if let Some(pinned) = pinned {
         pinned.check_roster(roster)?;
     }
     let session = Session::of_proof(roster, pinned).with_threads(all_threads());
     let mut session = session.with_key_source(keys.reborrow());
+    pieces(source, path, &mut |piece| Ok(session.feed(piece, sink)?))?;
+    let scope = session.scope().cloned();
+    let (report, _) = session.finish(sink)?;
+    let scope = scope.ok_or_else(|| Rejection::NotAProof { cause: "the file is empty".into() })?;
+    Ok((scope, report))
+}
+
+/// Reads a file in pieces. `path` is its name in error messages.
+pub(crate) fn pieces(
+    mut source: impl Read,
+    path: &Path,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut piece = Vec::with_capacity(PIECE);
     loop {
         piece.clear();
@@ -121,12 +144,8 @@ fn read(
             .read_to_end(&mut piece)
             .map_err(|error| OutputError::new(path, &error))?;
         if length == 0 {
-            break;
+            return Ok(());
         }
-        session.feed(&piece, sink)?;
+        each(&piece)?;
     }
-    let query = session.query().cloned();
-    let (report, _) = session.finish(sink)?;
-    let query = query.ok_or_else(|| Rejection::NotAProof { cause: "the file is empty".into() })?;
-    Ok((query, report))
 }

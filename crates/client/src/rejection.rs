@@ -5,6 +5,7 @@ use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_seal::sample::{ChoiceError, EpochError};
+use moteseal_verify::redaction::RedactionError;
 use moteseal_verify::{ReadError, ReadErrorKind};
 
 use crate::cloud_roster::CloudRoster;
@@ -139,6 +140,31 @@ pub enum Rejection {
         /// The epoch.
         epoch: EpochNumber,
     },
+    /// The store hides the column groups of requested columns.
+    #[error("the store withholds {columns} of seal {index} of device {device}")]
+    ColumnWithheld {
+        /// The device.
+        device: DeviceId,
+        /// The seal's index.
+        index: SealIndex,
+        /// The names of the requested columns that the response hides.
+        columns: String,
+    },
+    /// A requested column is not one of a seal's schema.
+    #[error("seal {index} of device {device} has no column {column:?}; its columns are {known}")]
+    UnknownColumn {
+        /// The device.
+        device: DeviceId,
+        /// The seal's index.
+        index: SealIndex,
+        /// The name of the column.
+        column: String,
+        /// The names of the seal's columns.
+        known: String,
+    },
+    /// The column groups of a part cannot be separated or put together.
+    #[error(transparent)]
+    Groups(#[from] RedactionError),
     /// The proof does not start with its query.
     #[error("{cause}; `moteseal get --proof` writes proofs")]
     NotAProof {
@@ -192,6 +218,9 @@ impl Rejection {
             Self::Stopped { name, .. } => name,
             Self::Unended => "Truncated",
             Self::EpochTooLarge { .. } => "TooManyEvents",
+            Self::ColumnWithheld { .. } => "ColumnWithheld",
+            Self::UnknownColumn { .. } => "UnknownColumn",
+            Self::Groups(error) => error.name(),
             Self::NotAProof { .. } => "NotAProof",
             Self::UnknownRoster { .. } => "UnknownRoster",
         }
@@ -215,9 +244,11 @@ impl Rejection {
             {
                 ErrorKind::Usage
             }
-            Self::Missing { .. } | Self::Unshown { .. } | Self::Stopped { .. } => {
-                ErrorKind::Incomplete
-            }
+            Self::UnknownColumn { .. } => ErrorKind::Usage,
+            Self::Missing { .. }
+            | Self::Unshown { .. }
+            | Self::ColumnWithheld { .. }
+            | Self::Stopped { .. } => ErrorKind::Incomplete,
             Self::Epoch { error: EpochError::Missing | EpochError::TailUnknown, .. } => {
                 ErrorKind::Incomplete
             }
@@ -235,6 +266,8 @@ impl Rejection {
             | Self::Epoch { device, .. }
             | Self::Missing { device, .. }
             | Self::Unshown { device, .. }
+            | Self::ColumnWithheld { device, .. }
+            | Self::UnknownColumn { device, .. }
             | Self::Equivocation { device, .. }
             | Self::EpochTooLarge { device, .. } => Some(*device),
             Self::NotAsAsked { device, .. } => *device,
@@ -249,6 +282,8 @@ impl Rejection {
             Self::Choice { index, .. }
             | Self::Plaintext { index, .. }
             | Self::Equivocation { index, .. }
+            | Self::ColumnWithheld { index, .. }
+            | Self::UnknownColumn { index, .. }
             | Self::Missing { index, .. } => Some(*index),
             Self::NotAsAsked { index, .. } => *index,
             Self::Read(ReadError {

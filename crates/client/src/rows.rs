@@ -4,14 +4,32 @@ use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, Level, Sequence};
 use moteseal_lanes::Recall;
-use moteseal_seal::Statement;
-use moteseal_seal::sample::{Choice, UniformSample};
+use moteseal_seal::sample::{Choice, Sample, UniformSample};
+use moteseal_seal::{Authentic, Statement};
 use moteseal_verify::SchemaEntry;
 
 use crate::decrypt::{Column, PartColumns, columns_of};
 use crate::error::OutputError;
 
-/// The requested events of one part: authentic, and not chosen by the store.
+/// What determined the events of a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Determined<'a> {
+    /// A query, for a uniform sample.
+    Uniform(&'a UniformSample<'a>, Choice),
+    /// A person: a query named the events, or a redactor left them in a proof.
+    Chosen(&'a Sample<'a, Authentic>),
+}
+
+impl<'a> Determined<'a> {
+    pub(crate) const fn sample(self) -> &'a Sample<'a, Authentic> {
+        match self {
+            Self::Uniform(uniform, _) => uniform.sample(),
+            Self::Chosen(sample) => sample,
+        }
+    }
+}
+
+/// The verified events of one part: authentic, and not chosen by the store.
 ///
 /// In the records, encrypted columns are plaintext if the reader has their keys, and ciphertext
 /// otherwise. [`columns`](Self::columns) reads only plaintext.
@@ -20,10 +38,14 @@ pub struct Rows<'a> {
     pub(crate) name: &'a str,
     pub(crate) statement: &'a Statement,
     pub(crate) start_ms: Option<u64>,
-    pub(crate) sample: &'a UniformSample<'a>,
+    pub(crate) events: Determined<'a>,
+    /// The schema of the records.
+    pub(crate) stored: &'a Arc<SchemaEntry>,
+    /// The schema of the columns.
     pub(crate) schema: &'a Arc<SchemaEntry>,
+    /// The names of the columns that the query asks for; empty for all.
+    pub(crate) asked: &'a [String],
     pub(crate) engine: &'a Recall,
-    pub(crate) choice: Choice,
     pub(crate) access: &'a PartColumns,
     /// The decrypted records, one after the other; `None` if no column was decrypted.
     pub(crate) decrypted: Option<&'a [u8]>,
@@ -70,7 +92,9 @@ impl<'a> Rows<'a> {
         start.map_or_else(|| format!("epoch {}", self.statement.epoch), |start| start.to_string())
     }
 
-    /// Returns the schema of the records.
+    /// Returns the schema of the columns: that of the device, or the columns of it that the query asks
+    /// for. The records are not records of this schema if column groups are hidden or not asked for;
+    /// [`columns`](Self::columns) reads them.
     #[must_use]
     pub const fn schema(&self) -> &'a Arc<SchemaEntry> {
         self.schema
@@ -79,25 +103,38 @@ impl<'a> Rows<'a> {
     /// Returns the columns of the schema, in its order. They read the records that
     /// [`for_each`](Self::for_each) returns.
     pub fn columns(&self) -> impl Iterator<Item = Column<'a>> {
-        columns_of(self.schema, self.access)
+        let asked = self.asked;
+        let is_asked = move |column: &Column<'_>| {
+            asked.is_empty() || asked.iter().any(|name| name == column.field().name)
+        };
+        columns_of(self.stored, self.access).filter(is_asked)
     }
 
-    /// Returns the sample of the sealed records. Their encrypted columns are ciphertext.
-    #[must_use]
-    pub const fn sample(&self) -> &'a UniformSample<'a> {
-        self.sample
+    /// Returns whether the device's schema has this column.
+    pub(crate) fn has_column(&self, name: &str) -> bool {
+        columns_of(self.stored, self.access).any(|column| column.field().name == name)
     }
 
-    /// Returns the choice of the query.
+    /// Returns the sealed records. Their encrypted columns are ciphertext.
     #[must_use]
-    pub const fn choice(&self) -> Choice {
-        self.choice
+    pub const fn sample(&self) -> &'a Sample<'a, Authentic> {
+        self.events.sample()
+    }
+
+    /// Returns the records as a uniform sample, with the choice that determined it. Returns `None` if a
+    /// query named the readings or a redactor left them in a proof: nothing may be estimated from them.
+    #[must_use]
+    pub const fn uniform(&self) -> Option<(&'a UniformSample<'a>, Choice)> {
+        match self.events {
+            Determined::Uniform(sample, choice) => Some((sample, choice)),
+            Determined::Chosen(_) => None,
+        }
     }
 
     /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> u32 {
-        self.sample.sample().len()
+        self.sample().len()
     }
 
     /// Returns whether there are no rows.
@@ -110,7 +147,7 @@ impl<'a> Rows<'a> {
     /// the sequence numbers.
     pub fn for_each(&self, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
         let mut decrypted = self.decrypted;
-        self.sample.sample().for_each(self.engine, |seq, level, sealed| {
+        self.sample().for_each(self.engine, |seq, level, sealed| {
             each(seq, level, readable(&mut decrypted, sealed));
         });
     }
@@ -119,7 +156,7 @@ impl<'a> Rows<'a> {
     /// order of the sequence numbers. This is efficient for columns.
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[Sequence], &[&'a [u8]])) {
         let (mut decrypted, mut records) = (self.decrypted, Vec::new());
-        self.sample.sample().for_each_chunk(self.engine, |chunk| {
+        self.sample().for_each_chunk(self.engine, |chunk| {
             if decrypted.is_none() {
                 return each(chunk.seqs, chunk.records);
             }
@@ -142,5 +179,15 @@ pub trait Sink {
 impl<F: FnMut(&Rows<'_>) -> Result<(), OutputError>> Sink for F {
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         self(rows)
+    }
+}
+
+/// Discards the rows, for a caller that only verifies.
+#[derive(Clone, Copy, Debug)]
+pub struct NoRows;
+
+impl Sink for NoRows {
+    fn rows(&mut self, _: &Rows<'_>) -> Result<(), OutputError> {
+        Ok(())
     }
 }

@@ -7,14 +7,15 @@ use moteseal_api::Query;
 use moteseal_core::record::DeviceId;
 use moteseal_lanes::Recall;
 use moteseal_seal::follow::Limits;
-use moteseal_verify::{Roster, StreamReader, Suspect};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, Suspect};
 
 use crate::checker::Checker;
 use crate::completeness::Report;
 use crate::decrypt::{KeySource, SealKeys};
 use crate::error::Stop;
 use crate::pinned::{PinnedSeal, PinnedSeals};
-use crate::rows::Sink;
+use crate::proof_scope::Scope;
+use crate::rows::{NoRows, Sink};
 
 /// The recommended number of bytes to pass to a session at once. It is enough work for several
 /// threads.
@@ -37,7 +38,7 @@ impl<'r> Session<'r> {
     /// of `pinned` is rejected. The caller checks the roster ([`PinnedSeals::check_roster`]).
     #[must_use]
     pub fn new(roster: &'r Roster, query: Query, pinned: Option<&PinnedSeals>) -> Self {
-        Self::of(roster, Some(query), pinned)
+        Self::of(roster, Some(Scope::Answer(query)), pinned)
     }
 
     /// Creates a session for a proof, which contains its query. The caller checks the roster
@@ -47,11 +48,11 @@ impl<'r> Session<'r> {
         Self::of(roster, None, pinned)
     }
 
-    fn of(roster: &'r Roster, query: Option<Query>, pinned: Option<&PinnedSeals>) -> Self {
+    fn of(roster: &'r Roster, scope: Option<Scope>, pinned: Option<&PinnedSeals>) -> Self {
         let engine = Recall::detect();
         let reader = StreamReader::with_engine(roster, Limits::default(), engine.clone());
-        let reader = if query.is_some() { reader.of_answer() } else { reader.of_proof() };
-        Self { reader, checker: Checker::new(roster, engine, query, pinned) }
+        let reader = if scope.is_some() { reader.of_answer() } else { reader.of_proof() };
+        Self { reader, checker: Checker::new(roster, engine, scope, pinned) }
     }
 
     /// Sets the number of threads that verify, including the caller's thread; the default is one.
@@ -76,10 +77,10 @@ impl<'r> Session<'r> {
         Self { checker: self.checker.with_keys(keys), ..self }
     }
 
-    /// Returns the query. For a proof, this is `None` until the first item has been read.
+    /// Returns what the stream shows. For a proof, this is `None` until the first item has been read.
     #[must_use]
-    pub const fn query(&self) -> Option<&Query> {
-        self.checker.query()
+    pub const fn scope(&self) -> Option<&Scope> {
+        self.checker.scope()
     }
 
     /// Verifies the next bytes, and passes the rows that they complete to `sink`.
@@ -91,6 +92,22 @@ impl<'r> Session<'r> {
         let Self { reader, checker } = self;
         checker.count_bytes(bytes.len());
         reader.feed::<Stop>(bytes, &mut |event| checker.event(event, sink))
+    }
+
+    /// Does the same as [`feed`](Self::feed), without rows. Passes each event to `observe` before it
+    /// is checked; its signature has been verified. What `observe` makes of it must be discarded if
+    /// the session stops.
+    pub(crate) fn observe<E: From<ReadError> + From<Stop>>(
+        &mut self,
+        bytes: &[u8],
+        observe: &mut dyn FnMut(&Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Self { reader, checker } = self;
+        checker.count_bytes(bytes.len());
+        reader.feed::<E>(bytes, &mut |event| {
+            observe(&event)?;
+            Ok(checker.event(event, &mut NoRows)?)
+        })
     }
 
     /// Ends the response. Returns the report, and the newest seal of each device with a seal in the

@@ -6,10 +6,12 @@
 
 mod check;
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use moteseal_api::{CBOR_SEQ, CURSOR, ErrorKind, paths};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_verify::urgent::{self, Urgent, UrgentStream, UrgentStreamError};
@@ -78,12 +80,24 @@ pub struct UrgentRequest<'a> {
 /// The place of a reading: the device, the index of its seal, and the sequence number in the seal.
 pub type ReadingPlace = (DeviceId, SealIndex, Sequence);
 
+/// Two signed statements of a device that contradict each other. They are evidence against the device:
+/// it signed both, or somebody else has its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrgentConflict {
+    /// Two events for one place.
+    Place(ReadingPlace),
+    /// Two events that state different keys of one seal (spec/confidential.md, section 3).
+    Keys(DeviceId, SealIndex),
+}
+
 /// The events that were returned last.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     digests: HashSet<Digest>,
     /// The event that was returned first for each place.
     places: HashMap<ReadingPlace, Digest>,
+    /// The keys that the first event of each seal states, and the number of its events in `order`.
+    keys: HashMap<(DeviceId, SealIndex), (Option<KeyCommitments>, usize)>,
     order: VecDeque<(ReadingPlace, Digest)>,
 }
 
@@ -94,36 +108,65 @@ enum Relation {
     New,
     /// The device signed another event for the same place.
     Conflicting,
+    /// The device signed another event of the same seal with other keys.
+    OtherKeys,
 }
 
 impl Seen {
     /// Returns how an event relates to those before, and remembers it.
-    fn add(&mut self, place: ReadingPlace, digest: Digest) -> Relation {
+    fn add(
+        &mut self,
+        place: ReadingPlace,
+        digest: Digest,
+        keys: Option<&KeyCommitments>,
+    ) -> Relation {
         if !self.digests.insert(digest) {
             return Relation::Known;
         }
         let is_first = *self.places.entry(place).or_insert(digest) == digest;
+        let (device, index, _) = place;
+        let (known, events) = self.keys.entry((device, index)).or_insert((keys.copied(), 0));
+        *events += 1;
+        let has_other_keys = known.as_ref() != keys;
         self.order.push_back((place, digest));
         if self.order.len() > REMEMBERED
             && let Some((place, oldest)) = self.order.pop_front()
         {
-            self.digests.remove(&oldest);
-            if self.places.get(&place) == Some(&oldest) {
-                self.places.remove(&place);
-            }
+            self.forget(place, oldest);
         }
-        if is_first { Relation::New } else { Relation::Conflicting }
+        if !is_first {
+            Relation::Conflicting
+        } else if has_other_keys {
+            Relation::OtherKeys
+        } else {
+            Relation::New
+        }
     }
 
-    /// Removes the events that were returned before. Returns the places of those that conflict with an
-    /// earlier one.
-    pub(crate) fn retain_new(&mut self, events: &mut Vec<Urgent>) -> Vec<ReadingPlace> {
+    fn forget(&mut self, place: ReadingPlace, digest: Digest) {
+        self.digests.remove(&digest);
+        if self.places.get(&place) == Some(&digest) {
+            self.places.remove(&place);
+        }
+        if let Entry::Occupied(mut seal) = self.keys.entry((place.0, place.1)) {
+            let (_, events) = seal.get_mut();
+            *events -= 1;
+            if *events == 0 {
+                seal.remove();
+            }
+        }
+    }
+
+    /// Removes the events that were returned before. Returns how the others conflict with earlier ones.
+    pub(crate) fn retain_new(&mut self, events: &mut Vec<Urgent>) -> Vec<UrgentConflict> {
         let mut conflicts = Vec::new();
         events.retain(|event| {
             let place = (event.device(), event.index(), event.seq());
-            let relation = self.add(place, event.digest());
-            if relation == Relation::Conflicting {
-                conflicts.push(place);
+            let relation = self.add(place, event.digest(), event.keys());
+            match relation {
+                Relation::Conflicting => conflicts.push(UrgentConflict::Place(place)),
+                Relation::OtherKeys => conflicts.push(UrgentConflict::Keys(place.0, place.1)),
+                Relation::Known | Relation::New => {}
             }
             relation != Relation::Known
         });
@@ -136,9 +179,8 @@ impl Seen {
 pub struct UrgentAnswer {
     /// The new events, in the order in which the cloud stored them.
     pub events: Vec<Urgent>,
-    /// The places for which the device has signed different events, which are evidence against it. All
-    /// of these events are returned.
-    pub conflicts: Vec<ReadingPlace>,
+    /// The events that contradict earlier ones. All of these events are returned.
+    pub conflicts: Vec<UrgentConflict>,
     /// The number of events that are void, because the roster has ended their key.
     pub void: usize,
     /// Whether the cloud had no further event when it sent the answer.
@@ -237,6 +279,7 @@ fn checked(cursor: &str) -> Result<&str, UrgentRejected> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -249,7 +292,7 @@ mod tests {
         };
         let mut add = |number: usize, place: usize| {
             let place = (DeviceId([1; 8]), SealIndex(0), Sequence(place as u64));
-            seen.add(place, digest(number))
+            seen.add(place, digest(number), None)
         };
         assert!((0..=REMEMBERED).all(|number| add(number, number) == Relation::New));
         assert_eq!((add(REMEMBERED, REMEMBERED), add(1, 1)), (Relation::Known, Relation::Known));
@@ -257,6 +300,23 @@ mod tests {
         assert_eq!(add(REMEMBERED + 7, 5), Relation::Conflicting);
         assert_eq!((seen.order.len(), seen.digests.len()), (REMEMBERED, REMEMBERED));
         assert!(seen.places.len() <= REMEMBERED);
+        assert_eq!(seen.keys.values().map(|(_, events)| events).sum::<usize>(), REMEMBERED);
+    }
+
+    #[test]
+    fn two_events_of_one_seal_with_other_keys_are_a_conflict() {
+        let mut seen = Seen::default();
+        let mut add = |event: u8, index: u32, keys: Option<u8>| {
+            let place = (DeviceId([1; 8]), SealIndex(index), Sequence(event.into()));
+            let keys = keys.map(|byte| KeyCommitments::decode(&[byte; 28]).unwrap());
+            seen.add(place, Digest([event; 32]), keys.as_ref())
+        };
+        assert_eq!(add(1, 7, Some(5)), Relation::New);
+        assert_eq!(add(2, 7, Some(5)), Relation::New);
+        assert_eq!(add(3, 7, Some(6)), Relation::OtherKeys);
+        assert_eq!(add(4, 7, None), Relation::OtherKeys);
+        assert_eq!(add(3, 7, Some(6)), Relation::Known);
+        assert_eq!(add(5, 8, Some(6)), Relation::New);
     }
 
     #[test]

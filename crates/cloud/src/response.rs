@@ -14,14 +14,15 @@ mod stop;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use moteseal_api::{ProblemType, Query};
+use moteseal_api::{ProblemType, Query, groups_of};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{EpochNumber, Round, SealIndex};
 use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Groups, Schema, SchemaError};
 use moteseal_seal::sample::choice::Choice;
 use moteseal_seal::stream::MAX_ITEM;
 use moteseal_store::{EpochStore, StoredManifest, StoredSeal};
-use moteseal_verify::{Roster, manifest};
+use moteseal_verify::{Roster, SchemaEntry, manifest};
 
 use cursor::{Cursor, Found};
 pub(crate) use item::open_before;
@@ -63,6 +64,8 @@ pub struct Response<'s> {
     ahead: Option<Result<Planned, Stop>>,
     /// The digest of the schema that was sent last.
     schema: Option<Digest>,
+    /// If the query names columns: that schema, and the column groups to show of it.
+    shown: Option<(SchemaEntry, Groups)>,
     run: Run,
     ready: VecDeque<ResponseItem>,
     started: bool,
@@ -102,6 +105,7 @@ impl<'s> Response<'s> {
             epoch: VecDeque::new(),
             ahead: None,
             schema: None,
+            shown: None,
             run: Run::default(),
             ready: VecDeque::new(),
             started: false,
@@ -247,6 +251,7 @@ impl<'s> Response<'s> {
                     Stop::at("StoreDamaged", &current.seal, "the seal's schema is not in the store")
                 })?;
                 self.schema = Some(schema);
+                self.shown = self.shown_of(&bytes, &current.seal)?;
                 self.ready.push_back(ResponseItem::Schema(bytes));
             }
             let open = open_before(self.roster, &current.seal);
@@ -269,6 +274,10 @@ impl<'s> Response<'s> {
             return Ok(());
         }
         let mut part = PartOutput::read(self.store, seal, selection, false)?;
+        if let Some((schema, shown)) = &self.shown {
+            part.show_only(schema, *shown)
+                .map_err(|error| Stop::at("StoreDamaged", &part.seal, &error.to_string()))?;
+        }
         if part.most_bytes() > MAX_ITEM {
             let detail = "the proof of the selected events is larger than a reader accepts; \
                           request fewer events, or all events";
@@ -282,6 +291,20 @@ impl<'s> Response<'s> {
 }
 
 impl Response<'_> {
+    /// Returns a schema and the column groups to show of it, if the query names columns.
+    fn shown_of(
+        &self,
+        bytes: &[u8],
+        seal: &StoredSeal,
+    ) -> Result<Option<(SchemaEntry, Groups)>, Stop> {
+        if self.query.columns.is_empty() {
+            return Ok(None);
+        }
+        let damaged = |error: SchemaError| Stop::at("StoreDamaged", seal, &error.to_string());
+        let groups = groups_of(&Schema::decode(bytes).map_err(damaged)?, &self.query.columns);
+        Ok(Some((SchemaEntry::decode(bytes).map_err(damaged)?, groups)))
+    }
+
     /// Records the round at which a manifest's epoch ended. If the coordinator signed several
     /// manifests, the highest round is used: every stored seal that a manifest lists has all levels
     /// from that round on. A verifier rejects a response with several manifests in any case.

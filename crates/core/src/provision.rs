@@ -11,18 +11,21 @@ use core::fmt;
 use zeroize::Zeroizing;
 
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::confidential::{PATH, Path};
 use crate::digest::{Digest, short};
 use crate::record::NetworkId;
 use crate::record::Scheme;
 use crate::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS};
 use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer as _};
 
-/// Maximum length of a blob in bytes: one page of flash.
+/// Maximum length of a blob and of the keys that follow it, in bytes: one page of flash.
 pub const MAX_PROVISIONING: usize = 4096;
 /// Length of the head in bytes: the magic bytes (4), the length of the array (4, big-endian) and
 /// the check value (8).
 const HEAD: usize = 16;
 const MAGIC: [u8; 4] = *b"MSP\x01";
+/// The magic bytes of the keys of encrypted columns, which follow a blob.
+const KEYS_MAGIC: [u8; 4] = *b"MSK\x01";
 
 named_errors! {
     /// Why a mote cannot use its provisioning blob.
@@ -240,21 +243,97 @@ fn check_value(body: &[u8]) -> [u8; 8] {
     short(&[b"moteseal/1/provision\0", body])
 }
 
+fn keys_check_value(body: &[u8]) -> [u8; 8] {
+    short(&[b"moteseal/1/provision/keys\0", body])
+}
+
+/// Returns the body that a head at the start of `flash` states, and the check value of the head;
+/// `None` if the magic bytes are others, or the body extends past the end.
+fn body_of(flash: &[u8], magic: [u8; 4]) -> Option<(&[u8], &[u8])> {
+    let (head, rest) = flash.split_first_chunk::<HEAD>()?;
+    let length = head[4..8].iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
+    (head[..4] == magic).then_some((rest.get(..length)?, &head[8..]))
+}
+
+fn write_head(head: &mut [u8; HEAD], magic: [u8; 4], length: usize, check: [u8; 8]) -> bool {
+    head[..4].copy_from_slice(&magic);
+    head[8..].copy_from_slice(&check);
+    u32::try_from(length).map(|length| head[4..8].copy_from_slice(&length.to_be_bytes())).is_ok()
+}
+
+/// Returns the offset of the bytes that follow a blob at the start of `flash`: the next multiple of 4.
+/// They may be the keys of encrypted columns. Returns 0 if there is no blob, and the length of the
+/// flash if the blob extends past its end.
+#[must_use]
+pub fn blob_end(flash: &[u8]) -> usize {
+    if !flash.starts_with(&MAGIC) {
+        return 0;
+    }
+    let end = body_of(flash, MAGIC).map_or(flash.len(), |(body, _)| HEAD + body.len());
+    end.next_multiple_of(4).min(flash.len())
+}
+
+/// The keys of encrypted columns that follow a blob (spec/mote.md, section 2.5). The mote moves them
+/// to flash of their own and erases them here, because they open all epochs from the first one.
+///
+/// They are not in the blob, so that erasing them leaves it valid.
+#[derive(Clone, Copy)]
+pub struct GivenKeys<'a> {
+    /// The length of the keys with their head in bytes: what the mote erases.
+    pub length: usize,
+    /// The encodings of the columns' paths, each by [`Path::encode_short`], in the order of the
+    /// schema. Empty if the check value is wrong, as of keys that are partly erased.
+    pub paths: &'a [u8],
+}
+
+impl fmt::Debug for GivenKeys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GivenKeys").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl<'a> GivenKeys<'a> {
+    /// Reads the keys at the start of `flash`, which follows a blob. Returns `None` if there are none.
+    #[must_use]
+    pub fn read(flash: &'a [u8]) -> Option<Self> {
+        let (body, check) = body_of(flash, KEYS_MAGIC)?;
+        let paths = if keys_check_value(body) == check { body } else { &[] };
+        Some(Self { length: HEAD + body.len(), paths })
+    }
+}
+
+/// Writes the keys that follow a blob to `out`, and returns their length. The caller must zero `out`
+/// after use.
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn encode_keys<'p>(
+    paths: impl IntoIterator<Item = &'p Path>,
+    out: &mut [u8],
+) -> Result<usize, BufferTooSmall> {
+    let (head, body) = out.split_first_chunk_mut::<HEAD>().ok_or(BufferTooSmall)?;
+    let mut end = 0;
+    for path in paths {
+        let mut buffer = Zeroizing::new([0; PATH]);
+        let short = path.encode_short(&mut buffer);
+        body.get_mut(end..end + short.len()).ok_or(BufferTooSmall)?.copy_from_slice(short);
+        end += short.len();
+    }
+    let check = keys_check_value(body.get(..end).ok_or(BufferTooSmall)?);
+    if write_head(head, KEYS_MAGIC, end, check) { Ok(HEAD + end) } else { Err(BufferTooSmall) }
+}
+
 impl<'a> Provisioning<'a> {
     /// Reads the blob at the start of `flash`. Bytes after the blob are ignored.
     ///
     /// # Errors
     /// [`ProvisionError`].
     pub fn decode(flash: &'a [u8]) -> Result<Self, ProvisionError> {
-        let (head, rest) =
-            flash.split_first_chunk::<HEAD>().ok_or(ProvisionError::NotProvisioned)?;
-        if head[..4] != MAGIC {
+        if flash.len() < HEAD || !flash.starts_with(&MAGIC) {
             return Err(ProvisionError::NotProvisioned);
         }
-        let length = head[4..8].iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
-        let body = rest
-            .get(..length)
-            .filter(|body| check_value(body) == head[8..])
+        let (body, _) = body_of(flash, MAGIC)
+            .filter(|(body, check)| check_value(body) == *check)
             .ok_or(ProvisionError::Damaged)?;
         let mut reader = Reader::new(body)?;
         reader.array(23)?;
@@ -350,12 +429,9 @@ impl<'a> Provisioning<'a> {
         let mut writer = Writer::new(body);
         self.write(&mut writer)?;
         let body = writer.written();
-        let length = u32::try_from(body.len()).map_err(|_| BufferTooSmall)?;
-        head[..4].copy_from_slice(&MAGIC);
-        head[4..8].copy_from_slice(&length.to_be_bytes());
-        head[8..].copy_from_slice(&check_value(body));
         let end = HEAD + body.len();
-        Ok(&out[..end])
+        let is_written = write_head(head, MAGIC, body.len(), check_value(body));
+        out.get(..end).filter(|_| is_written).ok_or(BufferTooSmall)
     }
 
     fn write(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {

@@ -54,6 +54,7 @@ mod check;
 mod encoding;
 mod field;
 mod field_type;
+mod groups;
 mod labels;
 mod number;
 mod timestamp;
@@ -63,6 +64,9 @@ mod value;
 pub use check::{RecordCheck, RecordError};
 pub use field::{Field, MAX_NAME, MAX_TEXT, check_words};
 pub use field_type::FieldType;
+pub use groups::{
+    Cells, Column, ColumnError, GroupLayout, Groups, HiddenColumn, MAX_GROUPS, Projection,
+};
 pub use labels::{Labels, MAX_LABEL, MAX_LABELS};
 pub use unit::{is_secondary_unit, is_unit};
 pub use value::{Decimal, Value, ValueError};
@@ -120,9 +124,17 @@ named_errors! {
         UnknownSuite => "the suite of an encrypted column is unknown; update the software",
         /// There are more than [`MAX_ENCRYPTED`](crate::confidential::MAX_ENCRYPTED) encrypted columns.
         TooManyEncryptedFields => "a schema has at most 16 encrypted columns",
-        /// The text is not `name:unit:type`, with or without `/divisor`, `+offset`, `?`, `~`, `!` and
-        /// `#id`.
-        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID], \
+        /// A group is not 0 to 7.
+        InvalidGroup => "the group of a column must be 0 to 7, such as temperature:Cel:i16/100!@1",
+        /// The schema has groups, but no column is in group 0.
+        NoFirstGroup => "a schema with column groups must have a column in group 0, which is always \
+            shown",
+        /// A group other than 0 has a column that is not encrypted.
+        PlainGroup => "every column of a group other than 0 must be encrypted in this version; \
+            encrypt the column, or move it to group 0",
+        /// The text is not `name:unit:type`, with or without `/divisor`, `+offset`, `?`, `~`, `!`,
+        /// `@group` and `#id`.
+        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID], \
             such as temperature:Cel:i16/100",
         /// The output buffer is too small.
         BufferTooSmall => "the schema does not fit the buffer",
@@ -147,6 +159,8 @@ pub struct Schema<'a> {
     fixed: u16,
     /// The number of encrypted fields.
     encrypted: u8,
+    /// The groups of the fields; empty if all are in group 0.
+    groups: Groups,
 }
 
 impl Schema<'static> {
@@ -158,6 +172,7 @@ impl Schema<'static> {
         texts: 0,
         fixed: 0,
         encrypted: 0,
+        groups: Groups::NONE,
     };
 }
 
@@ -185,7 +200,16 @@ impl<'a> Schema<'a> {
             .ok()
             .filter(|_| fields <= MAX_FIELDS)
             .ok_or(SchemaError::TooManyFields)?;
-        let mut schema = Self { bytes, version, fields: count, texts: 0, fixed: 0, encrypted: 0 };
+        let mut schema = Self {
+            bytes,
+            version,
+            fields: count,
+            texts: 0,
+            fixed: 0,
+            encrypted: 0,
+            groups: Groups::NONE,
+        };
+        let (mut groups, mut plain) = (Groups::NONE, Groups::NONE);
         let mut reader = schema.reader();
         let (mut names, mut ids) = ([""; MAX_FIELDS], [0; MAX_FIELDS]);
         for at in 0..fields {
@@ -202,7 +226,12 @@ impl<'a> Schema<'a> {
             if usize::from(schema.encrypted) > MAX_ENCRYPTED {
                 return Err(SchemaError::TooManyEncryptedFields);
             }
+            groups = groups.with(field.group);
+            if field.suite.is_none() {
+                plain = plain.with(field.group);
+            }
         }
+        schema.groups = Self::check_groups(groups, plain)?;
         Ok(schema)
     }
 

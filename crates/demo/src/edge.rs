@@ -144,7 +144,13 @@ pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
     }
     let devices: Vec<DeviceId> = keys.roster.devices().map(|device| device.id).collect();
     let rate = data.common_rate(&devices, first, None).await.map_err(internal)?;
-    let query = Query { devices, since: first, until: None, choice: Choice::Rate(rate) };
+    let query = Query {
+        devices,
+        since: first,
+        until: None,
+        choice: Choice::Rate(rate),
+        columns: Vec::new(),
+    };
     let mut estimator = Estimator::new("temperature");
     let sampled = data.query(&query).run(&mut estimator).await.map_err(internal)?.report;
     let cheats = CHEATS.iter().filter_map(|cheat| cheating(keys, &uploads, cheat)).collect();
@@ -393,7 +399,13 @@ fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String, String) {
 fn refused(roster: &Roster, upload: &Upload, bundle: &Bundle) -> (String, String) {
     let rate = Rate::new(1, 1_u64 << upload.round.0.min(31)).unwrap_or(Rate::ALL);
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
-    let query = Query { devices: vec![bundle.device], since, until, choice: Choice::Rate(rate) };
+    let query = Query {
+        devices: vec![bundle.device],
+        since,
+        until,
+        choice: Choice::Rate(rate),
+        columns: Vec::new(),
+    };
     let mut session = Session::new(roster, query, None);
     let mut sink = |_: &Rows<'_>| Ok(());
     let mut answer = bundle.bytes.clone();

@@ -153,6 +153,7 @@ pub(crate) async fn play(
         since: quarter(0),
         until: Some(quarter(4)),
         choice: Choice::Rate(Rate::ALL),
+        columns: Vec::new(),
     };
     let report = moteseal_client::Client::new(cloud, &group.roster)
         .query(&query)

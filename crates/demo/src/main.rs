@@ -1,7 +1,8 @@
 //! `moteseal-demo`: demonstrations with recorded readings, the real services and the real client.
 //!
 //! Without a subcommand, eight motes seal, store, sample and verify their readings; then the cloud
-//! lies, a coordinator cheats, and the group changes. `sums` demonstrates private sums with a malicious gateway.
+//! lies, a coordinator cheats, the group changes, and readers with grants see some columns of encrypted
+//! readings. `sums` demonstrates private sums with a malicious gateway.
 //! `broadcast` simulates a radio testbed under attack. `scale` runs a cloud of many processes on real engines.
 //!
 //! These demonstrations are a separate program, because the `moteseal` program must not contain the
@@ -10,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod broadcast;
+mod confidential;
 mod edge;
 mod fleet;
 mod liar;

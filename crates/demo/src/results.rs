@@ -7,6 +7,7 @@ use moteseal_client::estimate::Estimate;
 use moteseal_device::push::Pushed;
 use moteseal_seal::sample::Rate;
 
+use crate::confidential::Confidential;
 use crate::edge::Edge;
 use crate::fleet::Fleet;
 use crate::life::Life;
@@ -40,6 +41,8 @@ pub(crate) struct Results {
     pub(crate) edge: Option<Edge>,
     /// The results of the group that changes; `None` if only one lie is shown in detail.
     pub(crate) life: Option<Life>,
+    /// The results of the group with encrypted readings; `None` if only one lie is shown in detail.
+    pub(crate) confidential: Option<Confidential>,
 }
 
 /// An estimate and the true value.
@@ -56,5 +59,6 @@ impl Results {
         self.verdicts.iter().filter(|verdict| !verdict.caught).count()
             + self.edge.as_ref().map_or(0, Edge::uncaught)
             + self.life.as_ref().map_or(0, Life::uncaught)
+            + self.confidential.as_ref().map_or(0, Confidential::uncaught)
     }
 }

@@ -346,7 +346,13 @@ async fn fetch(cloud: &Cloud, fleet: &Fleet) -> Result<Served, Failure> {
     let bundles = fleet.stars.bundles.iter().chain(&fleet.trees.bundles);
     let first = bundles.map(moteseal_device::Bundle::epoch).min().unwrap_or(EpochNumber(0));
     let wanted = fleet.stars.events + fleet.trees.events;
-    let query = Query { devices, since: first, until: None, choice: Choice::Rate(Rate::ALL) };
+    let query = Query {
+        devices,
+        since: first,
+        until: None,
+        choice: Choice::Rate(Rate::ALL),
+        columns: Vec::new(),
+    };
     let start = Instant::now();
     loop {
         let mut rows = 0;

@@ -23,6 +23,7 @@ use moteseal_store::{EpochStore, RedbStore};
 use moteseal_verify::Roster;
 use tokio::sync::{oneshot, watch};
 
+use crate::confidential::{self, Confidential};
 use crate::edge::{self, Edge};
 use crate::fleet::{self, Fleet};
 use crate::liar::Liar;
@@ -144,6 +145,7 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
         since: first,
         until,
         choice,
+        columns: Vec::new(),
     };
     let rate = Rate::new(1, 8).map_err(internal)?;
     let mut measured = Both::new();
@@ -167,10 +169,11 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     let (verdicts, untold) = lies(arguments, client, &fleet, first, (rate, draw)).await?;
     let store_bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
     running.end().await;
-    let (mut edge, mut life) = (None, None);
+    let (mut edge, mut life, mut confidential) = (None, None, None);
     if arguments.tamper.is_none() {
         edge = Some(at_the_edge(home, &motes).await?);
         life = Some(of_a_group(home, &motes).await?);
+        confidential = Some(in_confidence(home, &motes, &path).await?);
     }
     Ok(Results {
         compression_ns: compression(),
@@ -190,6 +193,7 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
         untold,
         edge,
         life,
+        confidential,
     })
 }
 
@@ -212,6 +216,17 @@ async fn of_a_group(home: &Path, motes: &[Mote]) -> Result<Life, Failure> {
     let life = life::play(home, start, motes, &client).await;
     running.end().await;
     life
+}
+
+/// Runs the fourth part of the demonstration: motes that encrypt their readings, and readers with
+/// grants. `plain` is the file of a cloud with the same readings in plaintext.
+async fn in_confidence(home: &Path, motes: &[Mote], plain: &Path) -> Result<Confidential, Failure> {
+    let start = confidential::start(motes)?;
+    let store = home.join("confidential.redb");
+    let (client, running) = Running::start(&store, start.roster.clone()).await?;
+    let played = confidential::play(home, &start, &client).await;
+    running.end().await;
+    confidential::finish(&start, played?, (&store, plain))
 }
 
 /// A cloud that runs in this process.
@@ -296,7 +311,7 @@ async fn lies(
     let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
     let range = |devices: &[_], choice| {
         let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));
-        Query { devices: devices.to_vec(), since, until, choice }
+        Query { devices: devices.to_vec(), since, until, choice, columns: Vec::new() }
     };
     let queries = [
         (Scheme::Star, vec![range(&fleet.stars.devices, Choice::Rate(rate))]),

@@ -7,6 +7,7 @@ use moteseal_core::record::Scheme;
 use moteseal_seal::sample::Choice;
 use serde_json::{Value, json};
 
+use crate::confidential::Confidential;
 use crate::edge::Edge;
 use crate::fleet::{LEVELS, Sealing};
 use crate::internal;
@@ -98,6 +99,9 @@ fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io:
     }
     if let Some(life) = &results.life {
         changes(out, ink, life)?;
+    }
+    if let Some(confidential) = &results.confidential {
+        grants(out, ink, confidential)?;
     }
     let program = program();
     let next = format!("{program}{}", if quick { "" } else { " --keep try" });
@@ -309,6 +313,44 @@ fn changes(out: &mut impl Write, ink: &Ink, life: &Life) -> io::Result<()> {
     Ok(())
 }
 
+/// Prints what readers with different grants saw of one answer, and what is in the cloud's file.
+fn grants(out: &mut impl Write, ink: &Ink, of: &Confidential) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n  {}",
+        ink.bold("then two motes encrypt their readings, and their owner grants columns")
+    )?;
+    let text = format!(
+        "{} readings in {}, complete, without a key; each reader verifies the same {}",
+        thousands(of.report.rows()),
+        thousands(of.report.seals()) + " seals",
+        bytes(of.answer_bytes)
+    );
+    row(out, ink, "verified", &text)?;
+    for (place, reader) in of.readers.iter().enumerate() {
+        let [temperature, humidity] = reader.seen.map(thousands);
+        let text = format!(
+            "{:<11} {:<26} reads {temperature:>6} temperatures, {humidity:>6} humidities",
+            reader.name, reader.grant
+        );
+        row(out, ink, if place == 0 { "readers" } else { "" }, &text)?;
+    }
+    let mark = if of.found == 0 { ink.green("0") } else { ink.red(&of.found.to_string()) };
+    let text = format!(
+        "the cloud's file has {mark} of {} pairs of readings in plaintext (without encryption: {})",
+        thousands(of.searched as u64),
+        thousands(of.found_without as u64)
+    );
+    row(out, ink, "searched", &text)?;
+    for (what, refused) in &of.attacks {
+        match refused {
+            Some(error) => writeln!(out, "    {} {what}: {error}", ink.green("x"))?,
+            None => writeln!(out, "    {} {what}", ink.red("NOT CAUGHT"))?,
+        }
+    }
+    Ok(())
+}
+
 fn kinds(results: &Results) -> usize {
     let mut names: Vec<&str> = results.verdicts.iter().map(|verdict| verdict.name).collect();
     names.dedup();
@@ -484,6 +526,29 @@ fn life_json(life: &Life) -> Value {
     })
 }
 
+fn confidential_json(of: &Confidential) -> Value {
+    let readers = of.readers.iter().map(|reader| {
+        json!({
+            "reader": reader.name,
+            "grant": reader.grant,
+            "temperatures": reader.seen[0],
+            "humidities": reader.seen[1],
+        })
+    });
+    let attacks = of.attacks.iter().map(
+        |(what, refused)| json!({ "what": what, "refused": refused, "caught": refused.is_some() }),
+    );
+    json!({
+        "readings": of.readings,
+        "verified": of.report.to_json(),
+        "readers": readers.collect::<Vec<_>>(),
+        "searched": of.searched,
+        "found": of.found,
+        "found_without_encryption": of.found_without,
+        "attacks": attacks.collect::<Vec<_>>(),
+    })
+}
+
 /// Prints the results as one JSON object.
 pub(crate) fn json(results: &Results) -> Result<(), Failure> {
     let estimates: Vec<Value> = results
@@ -534,6 +599,7 @@ pub(crate) fn json(results: &Results) -> Result<(), Failure> {
         "untold": results.untold,
         "edge": results.edge.as_ref().map(edge_json),
         "life": results.life.as_ref().map(life_json),
+        "confidential": results.confidential.as_ref().map(confidential_json),
     });
     Stdout::lock().line(object)
 }

@@ -19,7 +19,7 @@ use crate::seal::SealRefused;
 
 mod stored;
 
-pub(crate) use stored::Stored;
+pub(crate) use stored::{KeysError, Stored};
 
 /// Returns the path of the file with the keys of a device's encrypted columns: the path of its chain's
 /// state with the suffix `.columns`.

@@ -354,7 +354,7 @@ impl<K: Signer> DurableMote<K> {
     }
 
     /// Does the same as [`sense`](Self::sense). Returns the record as it is sealed.
-    fn sense_encrypted<'r>(
+    pub(crate) fn sense_encrypted<'r>(
         &mut self,
         epoch: EpochNumber,
         record: &'r [u8],

@@ -26,14 +26,14 @@
 //!
 //! Buffers and queues have ciphertext of encrypted columns ([`Profile::with_columns`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
 use moteseal_core::health::Health;
 use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex};
 use moteseal_core::signature::Signer;
 use moteseal_seal::device_session::{Closing, DeviceSession, Outstanding, link_statement};
 use moteseal_seal::follow::Limits;
@@ -41,9 +41,8 @@ use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Announcement, Forwarder, Noted};
 use moteseal_seal::stream::{Open as OpenItem, Selection};
-use moteseal_seal::tree::Tree;
 use moteseal_seal::wire::{HealthSession, MAX_EVENTS, MAX_HEALTH_FRAME, MAX_RECORD};
-use moteseal_seal::{Answers, Seal, Statement, star};
+use moteseal_seal::{Answers, Seal, Statement};
 use moteseal_verify::{Roster, write};
 
 use crate::key_ring::KeyRing;
@@ -51,6 +50,7 @@ use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 mod encryption;
 mod ended;
+mod folded;
 mod hash;
 mod outdated;
 mod rollback;
@@ -60,6 +60,7 @@ mod urgent;
 pub(crate) use encryption::{Prepared, SealKeys};
 use ended::Epochs;
 pub use ended::{EndedEpoch, MAX_ENDED};
+use folded::Folded;
 pub use rollback::{IMPLAUSIBLE_INDEX, Progress, Received, Rollback, SentBefore};
 pub use unstated::Unstated;
 
@@ -110,15 +111,6 @@ struct Open<const N: usize> {
     keys: Option<SealKeys>,
 }
 
-/// The state from which a seal's root is computed.
-#[derive(Clone)]
-enum Folded {
-    /// The running digests of a star's levels, from the device's own round upwards.
-    Star(BTreeMap<u8, sha2::Sha256>),
-    /// The frontier of a tree over all events.
-    Tree(Box<Tree<32>>),
-}
-
 /// A closed seal that the gateway has not received completely.
 #[derive(Clone)]
 pub struct Waiting<const N: usize = BUFFER> {
@@ -131,16 +123,6 @@ pub struct Waiting<const N: usize = BUFFER> {
     answers: Answers,
 }
 
-impl Folded {
-    /// Returns the scheme of the seal.
-    const fn scheme(&self) -> Scheme {
-        match self {
-            Self::Star(_) => Scheme::Star,
-            Self::Tree(_) => Scheme::Tree,
-        }
-    }
-}
-
 impl<const N: usize> Open<N> {
     /// Returns whether the seal has fewer than `limit` events and has room for this event.
     fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
@@ -150,30 +132,14 @@ impl<const N: usize> Open<N> {
     }
 
     /// Adds an event, and returns its level. The caller has checked that there is room.
-    fn take(&mut self, device: DeviceId, framing: Framing, record: &[u8]) -> Level {
+    fn take(&mut self, profile: &Profile, record: &[u8]) -> Level {
         let level = self.key.level(self.counters.total(), self.counters.levels());
         if let Some(count) = self.counters.as_mut_slice().get_mut(usize::from(level.0)) {
             *count += 1;
         }
         let noted = self.forwarder.note(level, record);
         debug_assert_ne!(noted, Noted::Full, "a full seal was closed before this event");
-        let own_round = self.forwarder.rounds().1;
-        match &mut self.folded {
-            Folded::Star(running) => {
-                running.retain(|level, _| *level >= own_round.0);
-                if level.0 >= own_round.0 {
-                    let running = running.entry(level.0);
-                    let start =
-                        || sha2::Digest::new_with_prefix(star::header(device, self.index, level));
-                    let digest: &mut sha2::Sha256 = running.or_insert_with(start);
-                    framing.frame(record, |bytes| sha2::Digest::update(digest, bytes));
-                }
-            }
-            Folded::Tree(tree) => {
-                let pushed = tree.push(record);
-                debug_assert!(pushed.is_ok(), "a seal has fewer events than a tree has room for");
-            }
-        }
+        self.folded.take(profile, (self.index, level, self.forwarder.rounds().1), record);
         level
     }
 }
@@ -395,7 +361,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         self.go_to(epoch, keys)?;
         if let Some(open) = &mut self.open {
             let framing = self.profile.framing;
-            let level = open.take(self.profile.device, framing, record);
+            let level = open.take(&self.profile, record);
             if let Some(epochs) = &mut self.epochs {
                 let place = (open.index, open.folded.scheme(), framing);
                 epochs.note(place, (level, open.forwarder.rounds().1), record);
@@ -496,6 +462,9 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         if index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
         }
+        if self.profile.groups.is_some() && self.profile.scheme == Scheme::Tree {
+            return Err(SealRefused::GroupedTree);
+        }
         if keys.is_some() != self.profile.columns.is_some() {
             return Err(SealRefused::NoStreamSecret);
         }
@@ -506,10 +475,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
             index,
             epoch,
             key: LevelKey::new(&salt),
-            folded: match self.profile.scheme {
-                Scheme::Star => Folded::Star(BTreeMap::new()),
-                Scheme::Tree => Folded::Tree(Box::default()),
-            },
+            folded: Folded::new(&self.profile),
             counters: Counters::new(levels),
             answers: self.unstated.take(),
             forwarder: Box::new(Forwarder::new(
@@ -542,19 +508,8 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         statement.counters = open.counters;
         statement.answered = open.answers;
         statement.keys = open.keys.as_ref().map(SealKeys::commitments);
-        let root = match &open.folded {
-            Folded::Star(running) => {
-                let mut digests = [Digest::NULL; MAX_LEVELS];
-                for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
-                    let running = running.get(&level.0);
-                    digests[usize::from(level.0)] = running.map_or(Digest::NULL, |digest| {
-                        Digest(sha2::Digest::finalize(digest.clone()).into())
-                    });
-                }
-                star::root(&statement.counters, &digests[..usize::from(levels)])
-            }
-            Folded::Tree(tree) => tree.root(),
-        };
+        statement.groups = self.profile.column_groups();
+        let root = open.folded.root(&statement);
         let surviving = statement.surviving();
         let signer = self.keys.signer(open.index, open.epoch)?;
         let seal = Seal::new(statement, root, signer.algorithm());

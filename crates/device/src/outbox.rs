@@ -138,6 +138,13 @@ pub enum OutboxError {
     /// The stream secret has no keys for the epochs of the chain.
     #[error("{0}")]
     Key(KeyAccessError),
+    /// The file has the keys of as many columns as a stream secret can have.
+    #[error(
+        "{} has the keys of 256 encrypted columns of one stream secret; give the device a new stream \
+         secret (`moteseal owner add`)",
+        .0.display()
+    )]
+    ColumnCount(PathBuf),
     /// There is a bundle whose index is the state's next index or a later one, so the state does
     /// not record it.
     #[error(
@@ -189,6 +196,7 @@ impl OutboxError {
             Self::BadColumnKeys(_) => "MalformedKey",
             Self::NoStreamSecret(_) => "NoStreamSecret",
             Self::Key(error) => error.name(),
+            Self::ColumnCount(_) => "ColumnCount",
             Self::Unknown { .. } => "UnknownBundle",
         }
     }

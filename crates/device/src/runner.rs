@@ -561,10 +561,10 @@ impl<K: Signer + Send> Run<'_, K> {
     }
 
     /// Counts a reading that was sealed, and passes it to the answerer and to those who serve it.
-    /// `unix_ms` is 0 if the time is not known.
-    fn note_taken(&mut self, unix_ms: u64, record: &[u8]) {
+    /// `unix_ms` is 0 if the time is not known. `sealed` is the record as it is sealed.
+    fn note_taken(&mut self, unix_ms: u64, record: &[u8], sealed: &[u8]) {
         self.ran.readings += 1;
-        self.note_newest(unix_ms, record);
+        self.note_newest(unix_ms, sealed);
         self.answerers.sensed(record);
     }
 
@@ -582,8 +582,9 @@ impl<K: Signer + Send> Run<'_, K> {
                     && pace.due(unix_ms) <= Instant::now()
                     && !(pace.speed.is_none() && self.holds_back())
                 {
-                    match self.mote.sense(self.settings.calendar.epoch_of(unix_ms), record) {
-                        Ok(()) => self.note_taken(unix_ms, record),
+                    let epoch = self.settings.calendar.epoch_of(unix_ms);
+                    match self.mote.sense_encrypted(epoch, record) {
+                        Ok(sealed) => self.note_taken(unix_ms, record, &sealed),
                         Err(DurableError::Refused(
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                         )) => {

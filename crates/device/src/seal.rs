@@ -18,10 +18,10 @@ use moteseal_core::confidential::KeyAccessError;
 use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{
-    DeviceId, EpochNumber, Framing, MAX_LEVELS, MAX_PAYLOAD, SealIndex, Sequence,
+    DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, MAX_PAYLOAD, SealIndex, Sequence,
 };
 use moteseal_core::signature::{SignError, Signer};
-use moteseal_lanes::Host;
+use moteseal_lanes::{Host, copy_cells};
 use moteseal_seal::encryption::EncryptError;
 use moteseal_seal::engine::Engine;
 use moteseal_seal::level::{Counters, SaltKey};
@@ -164,6 +164,9 @@ named_errors! {
             /// The record's length in bytes.
             length: usize,
         } => "a record of {length} bytes is too long; in a group with a budget, the maximum is {MAX_RECORD}",
+        /// The schema has column groups, and the device forwards the events of trees.
+        GroupedTree => "a device of a group with a budget cannot seal column groups as a tree; seal \
+            them as a star",
         /// The device has used up its indices.
         IndexExhausted => "the device has used all its 2^32 indices; give it a new name",
         /// The signer failed.
@@ -510,6 +513,7 @@ impl<K: Signer> Sealer<K> {
         statement.schema = profile.schema_digest;
         statement.salt = salt;
         statement.keys = open.cipher.as_ref().map(|encryption| encryption.cipher.commitments());
+        statement.groups = profile.column_groups();
 
         let blocks;
         let (root, events): (Digest, &[u8]);
@@ -524,7 +528,7 @@ impl<K: Signer> Sealer<K> {
                     open.count,
                 );
                 statement.counters = by_level.counters;
-                blocks = by_level.digests(&self.engine, profile.device, open.index);
+                blocks = by_level.digests(&self.engine, profile, open.index);
                 root = star::root(&statement.counters, &blocks);
                 arranged = by_level.bytes;
                 events = &arranged;
@@ -533,7 +537,7 @@ impl<K: Signer> Sealer<K> {
                 statement.counters =
                     self.engine.counters(&salt, profile.levels_in(open.epoch), open.count);
                 blocks = Vec::new();
-                root = tree_root(&self.engine, profile.framing, &open.records);
+                root = root_of_tree(&self.engine, profile, &open.records);
                 events = &open.records;
             }
         }
@@ -615,13 +619,38 @@ impl Arranged {
         Self { counters, bytes, ranges }
     }
 
-    fn digests(&self, engine: &Host, device: DeviceId, index: SealIndex) -> Vec<Digest> {
+    fn digests(&self, engine: &Host, profile: &Profile, index: SealIndex) -> Vec<Digest> {
         let blocks: Vec<&[u8]> =
             self.ranges.iter().map(|range| &self.bytes[range.clone()]).collect();
         let mut digests = vec![Digest::NULL; blocks.len()];
+        let device = profile.device;
+        if let Some(layout) = profile.groups.as_deref() {
+            let of_block = (Some(layout), profile.framing);
+            for ((level, block), digest) in (0..).map(Level).zip(blocks).zip(&mut digests) {
+                if !block.is_empty() {
+                    let place = (device, index, level);
+                    *digest = star::whole_block_digest(place, of_block, block);
+                }
+            }
+            return digests;
+        }
         engine.block_digests(device, index, &blocks, &mut digests);
         digests
     }
+}
+
+/// Returns the root of a seal's tree: with column groups, that over the roots of one tree for each
+/// group.
+fn root_of_tree(engine: &Host, profile: &Profile, records: &[u8]) -> Digest {
+    let Some(layout) = profile.groups.as_deref() else {
+        return tree_root(engine, profile.framing, records);
+    };
+    let of_group = |group| {
+        let (cells, mut of_group) = (layout.cells(group), Vec::new());
+        copy_cells(&mut of_group, cells, profile.framing, records);
+        tree_root(engine, cells.framing(), &of_group)
+    };
+    tree::join_roots(&layout.all().iter().map(of_group).collect::<Vec<_>>())
 }
 
 fn tree_root(engine: &Host, framing: Framing, records: &[u8]) -> Digest {

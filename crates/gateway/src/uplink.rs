@@ -290,6 +290,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use moteseal_core::record::Round;
     use moteseal_core::record::Scheme;
+    use moteseal_core::schema::Groups;
     use moteseal_seal::Answers;
     use moteseal_seal::level::Salt;
     use moteseal_seal::stream::{Part, Select};
@@ -313,6 +314,8 @@ mod tests {
             lost: None,
             answered: Answers::NONE,
             keys: None,
+            groups: Groups::NONE,
+            blinds: &[],
             select: Select::Levels(0),
             digests: &[],
             events: &[],

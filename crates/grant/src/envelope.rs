@@ -287,6 +287,19 @@ pub fn encrypt(
     written.map(|()| out).map_err(|_| EnvelopeError::EncryptionFailed)
 }
 
+/// Returns whether a file is encrypted with a passphrase. Otherwise, it is encrypted for recipients.
+///
+/// # Errors
+/// `FileTooLong`, `NotEncrypted`.
+pub fn needs_passphrase(file: &[u8]) -> Result<bool, EnvelopeError> {
+    if file.len() > MAX_FILE {
+        return Err(EnvelopeError::FileTooLong);
+    }
+    let file = without_armour(file)?;
+    check_header(&file)?;
+    Ok(decryptor(&file)?.is_scrypt())
+}
+
 /// Decrypts a file, with or without armour. Returns the content and the key that decrypted it.
 ///
 /// # Errors

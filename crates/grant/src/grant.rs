@@ -22,6 +22,9 @@ use crate::stream::{MAX_COLUMNS, Stream};
 
 /// The longest purpose, in bytes.
 pub const MAX_PURPOSE: usize = 256;
+/// The largest number of generations of a device in a grant. A reader derives a key from each
+/// generation that covers an epoch until one has the commitment of the seal.
+pub const MAX_GENERATIONS: usize = 64;
 /// The longest text of a recipient, in bytes.
 const MAX_RECIPIENT: usize = 128;
 /// The longest protected header, in bytes.
@@ -207,6 +210,13 @@ impl Payload {
         if payload.is_valid() { Ok(payload) } else { Err(DecodeError::FieldOutOfRange) }
     }
 
+    /// Returns the first device with more than [`MAX_GENERATIONS`] streams.
+    pub(crate) fn with_too_many_generations(&self) -> Option<DeviceId> {
+        let of_one = |streams: &[StreamKeys]| streams[0].device == streams[MAX_GENERATIONS].device;
+        let found = self.streams.windows(MAX_GENERATIONS + 1).find(|streams| of_one(streams));
+        found.map(|streams| streams[0].device)
+    }
+
     fn is_valid(&self) -> bool {
         let has_audience = match &self.audience {
             Audience::Recipients(texts) => {
@@ -318,7 +328,9 @@ impl Owner {
             }
             let before = granted.len();
             let mut has_column = false;
-            for stream in streams {
+            // The device is least likely to use the oldest secrets.
+            let newest = streams.len().saturating_sub(MAX_GENERATIONS);
+            for stream in &streams[newest..] {
                 check_not_forgotten(stream, &request.epochs)?;
                 let mut columns = Vec::new();
                 for column in stream.columns() {

@@ -96,8 +96,9 @@ pub use device_file::{decode_stream_secret, encode_stream_secret};
 pub use envelope::{
     EnvelopeError, Identity, MAX_CONTENT, MAX_FILE, MAX_IDENTITY_FILE, MAX_RECIPIENTS,
     MAX_WORK_FACTOR, Passphrase, Recipient, Recipients, Unlock, WORK_FACTOR, encrypt,
+    needs_passphrase,
 };
-pub use grant::{Audience, GrantRequest, MAX_PURPOSE, MakeError};
+pub use grant::{Audience, GrantRequest, MAX_GENERATIONS, MAX_PURPOSE, MakeError};
 pub use moteseal_core::confidential::KeyRequest;
 pub use open::{Contents, GrantedColumn, Keys, OpenError, OpenGrant, Reader};
 pub use owner::{Owner, OwnerError, OwnerFileError};

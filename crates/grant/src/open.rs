@@ -29,6 +29,11 @@ moteseal_core::named_errors! {
         Envelope(error: EnvelopeError) => from,
         /// The content is not a grant.
         Decode(error: DecodeError) => from,
+        /// The grant has more than [`MAX_GENERATIONS`](crate::MAX_GENERATIONS) generations of a device.
+        TooManyGenerations {
+            /// The device.
+            device: DeviceId
+        } => "the grant has more than 64 stream secrets of device {device}",
         /// The grant is for devices of another group.
         WrongGroup => "the grant is for devices of another group",
         /// The roster is not the one that the grant names, and not a later version of it.
@@ -123,6 +128,9 @@ impl OpenGrant {
     pub fn verify(signed: &[u8], roster: &Roster) -> Result<Self, OpenError> {
         let sign1 = Sign1::decode(signed, Typ::Grant)?;
         let payload = Payload::decode(sign1.payload)?;
+        if let Some(device) = payload.with_too_many_generations() {
+            return Err(OpenError::TooManyGenerations { device });
+        }
         if payload.group != roster.group() {
             return Err(OpenError::WrongGroup);
         }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader};
-use moteseal_core::confidential::{ColumnId, KeyAccessError, StreamSecret};
+use moteseal_core::confidential::{ColumnId, Commitment, KeyAccessError, KeyRequest, StreamSecret};
 use moteseal_core::identity::{MAX_DER, decode_secret_der, encode_secret_der};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::{MAX_NAME, owner_id};
@@ -56,6 +56,11 @@ moteseal_core::named_errors! {
             /// The device.
             device: DeviceId
         } => "device {device} has a secret already; the new one must begin at a later epoch",
+        /// The device's own copy of its secret cannot be written again.
+        NoCopy {
+            /// The device.
+            device: DeviceId
+        } => "keys of device {device} were forgotten, or columns were added to it; make it a new secret instead",
         /// The epoch is outside the range of a secret.
         Access(error: KeyAccessError) => from,
         /// The file would be longer than allowed.
@@ -186,6 +191,48 @@ impl Owner {
         let stream = self.streams.iter_mut().rev().find(|stream| stream.device() == device);
         let added = stream.ok_or(OwnerError::NotOwned { device })?.add_columns(columns);
         added.map(|_| ()).ok_or(OwnerError::ColumnCount)
+    }
+
+    /// Adds an encrypted column of an authentic seal to the stream from which the device has derived the
+    /// column's key, as the commitment in the seal shows. Moves a column that [`add_columns`] has added to
+    /// another batch than the device. Returns whether anything was changed.
+    ///
+    /// [`add_columns`]: Self::add_columns
+    ///
+    /// # Errors
+    /// `NotOwned`, `ColumnCount`, `InvalidName`. `WrongKey` if the device has derived the key from none of
+    /// the owner's secrets, or from one that the owner has forgotten. `EpochOutOfKeyRange` if no secret
+    /// covers the epoch. The owner is then unchanged.
+    pub fn add_sealed_column(
+        &mut self,
+        seal: &KeyRequest,
+        commitment: &Commitment,
+        name: &str,
+    ) -> Result<bool, OwnerError> {
+        check_names(&[(seal.column, name)])?;
+        let device = seal.device;
+        if self.streams_of(device).is_empty() {
+            return Err(OwnerError::NotOwned { device });
+        }
+        let mut error = KeyAccessError::EpochOutOfKeyRange;
+        let streams = self.streams.iter_mut().rev().filter(|stream| stream.device() == device);
+        for stream in streams.filter(|stream| stream.covers(seal.epoch)) {
+            match stream.add_sealed(seal, commitment, name) {
+                Err(OwnerError::Access(other)) => error = other,
+                result => return result,
+            }
+        }
+        Err(error.into())
+    }
+
+    /// Returns the device's own copy of its newest secret.
+    ///
+    /// # Errors
+    /// `NotOwned`; `NoCopy` if keys of the secret were forgotten, or if columns were added to it later. The
+    /// device would derive the keys of these columns from the wrong secret.
+    pub fn copy_of(&self, device: DeviceId) -> Result<&StreamSecret, OwnerError> {
+        let newest = self.streams_of(device).last().ok_or(OwnerError::NotOwned { device })?;
+        newest.copy().ok_or(OwnerError::NoCopy { device })
     }
 
     /// Erases the keys of the epochs before `epoch`, of the given devices or of all. Grants and backups

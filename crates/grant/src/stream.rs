@@ -5,15 +5,21 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
-use moteseal_core::confidential::{ColumnId, KeyAccessError, Node, Nodes, StreamSecret};
+use moteseal_core::confidential::{
+    ColumnId, Commitment, KeyAccessError, KeyRequest, Node, Nodes, StreamSecret,
+};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::MAX_NAME;
 use zeroize::Zeroizing;
 
 use crate::encoding::{NODE, is_plain, read_nodes, write_nodes};
+use crate::owner::OwnerError;
 
 /// The largest number of columns of a stream.
 pub const MAX_COLUMNS: usize = 256;
+
+/// The number of batches of columns. Each batch has a column.
+const MAX_BATCH: u32 = 256;
 
 /// A column of a stream.
 pub struct Column {
@@ -105,6 +111,58 @@ impl Stream {
     #[must_use]
     pub fn secret(&self) -> Option<&StreamSecret> {
         (self.step == 0).then_some(&self.secret)
+    }
+
+    /// Returns the secret for a device that has derived no column's key yet: `None` after the owner forgot
+    /// keys of the past, and if a column is derived from a successor.
+    pub(crate) fn copy(&self) -> Option<&StreamSecret> {
+        let is_first = self.columns.iter().all(|column| column.batch == 0);
+        self.secret().filter(|_| is_first)
+    }
+
+    /// Returns whether the owner has keys of an epoch.
+    pub(crate) fn covers(&self, epoch: EpochNumber) -> bool {
+        (self.forgotten.unwrap_or(self.base())..=self.last()).contains(&epoch)
+    }
+
+    /// Adds a column, or moves it to another batch, so that its key for a seal has the commitment.
+    /// Returns whether anything was changed. The caller checks the name, and that the stream covers the
+    /// epoch.
+    ///
+    /// # Errors
+    /// `WrongKey` if no batch gives the key; `ColumnCount`.
+    pub(crate) fn add_sealed(
+        &mut self,
+        seal: &KeyRequest,
+        commitment: &Commitment,
+        name: &str,
+    ) -> Result<bool, OwnerError> {
+        let KeyRequest { device, column: id, epoch, index, suite, nonce } = *seal;
+        let check = |nodes: &Nodes<'_>| {
+            nodes.epoch_key(epoch)?.seal_key(device, index, suite, &nonce).check(commitment)
+        };
+        let known = self.columns.iter().position(|column| column.id == id);
+        if let Some(Column { nodes: Some(nodes), .. }) = known.map(|at| &self.columns[at]) {
+            check(&Nodes::new(id, self.base(), nodes))?;
+            return Ok(false);
+        }
+        let secrets =
+            std::iter::successors(Some(self.secret.clone()), |secret| Some(secret.next()));
+        let mut batches = (self.step..MAX_BATCH).zip(secrets);
+        let found = batches.find(|(_, secret)| check(&secret.column(id).nodes()).is_ok());
+        let (batch, _) = found.ok_or(KeyAccessError::WrongKey)?;
+        if let Some(at) = known {
+            let column = &mut self.columns[at];
+            let is_moved = column.batch != batch;
+            column.batch = batch;
+            return Ok(is_moved);
+        }
+        if self.columns.len() == MAX_COLUMNS {
+            return Err(OwnerError::ColumnCount);
+        }
+        self.columns.push(Column { id, name: name.to_owned(), batch, nodes: None });
+        self.columns.sort_by_key(|column| column.id);
+        Ok(true)
     }
 
     /// Adds columns. Columns that are added together are a batch; the keys of the first batch are
@@ -223,11 +281,11 @@ impl Stream {
             let nodes_start = column.nodes.as_ref().and_then(|nodes| nodes.first());
             !column.name.is_empty()
                 && is_plain(&column.name, MAX_NAME)
-                && (column.batch as usize) < MAX_COLUMNS
+                && column.batch < MAX_BATCH
                 && column.nodes.is_some() == (column.batch < self.step)
                 && nodes_start.is_none_or(|node| *node.offsets().start() >= first)
         };
-        self.step as usize <= MAX_COLUMNS
+        self.step <= MAX_BATCH
             && (self.step > 0) == self.forgotten.is_some()
             && self.columns.len() <= MAX_COLUMNS
             && self.columns.is_sorted_by(|one, other| one.id < other.id)

@@ -145,7 +145,7 @@ pub enum RowError {
     Value {
         /// The name of the column.
         column: String,
-        /// The value, its origin, and what is wrong.
+        /// The value, unless the column is encrypted; its origin, and what is wrong.
         what: String,
         /// The name of the error.
         name: &'static str,
@@ -391,8 +391,13 @@ impl Mapping {
         let wrong = |why: &dyn fmt::Display, name| RowError::Value {
             column: column.name.clone(),
             what: format!(
-                "{:?} at {} does not fit {field}: {why}",
-                cut(&cell),
+                "{} at {} does not fit {field}: {why}",
+                // The value of an encrypted column must not appear in a log.
+                if field.suite.is_some() {
+                    "the value".into()
+                } else {
+                    format!("{:?}", cut(&cell))
+                },
                 if column.shown.is_empty() { "the top" } else { &column.shown }
             ),
             name,
@@ -550,6 +555,18 @@ mod tests {
         match mapping.row(&Input { topic, payload: message.as_bytes(), received_ms: 1_000 }) {
             Ok(row) => row.map_or_else(|| "ignored".to_owned(), |row| row.to_string()),
             Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn errors_have_no_value_of_an_encrypted_column() {
+        for rounds in [false, true] {
+            for column in ["a::u64!", "a::enum(off,on)!aes", "a::timestamp!", "a::i16/100!"] {
+                let mapping = Mapping::new(&Settings { rounds, ..settings(&[column]) }).unwrap();
+                let shown = shown(&mapping, None, r#"{"a": "-4711.1234hidden"}"#);
+                assert!(shown.starts_with("column a: the value at /a does not fit"), "{shown}");
+                assert!(!shown.contains("4711") && !shown.contains("hidden"), "{shown}");
+            }
         }
     }
 

@@ -12,7 +12,8 @@
 //!   the simulator of its nodes.
 //! - Signed readings and DTLS on motes (RERUM deliverable D5.3, 2016): [`rerum`] contains its numbers
 //!   and the types of our measurements.
-//!
+//! - Malleable signatures on motes (the same deliverable): [`redactable`] contains its numbers and the
+//!   types of our measurements.
 //! - Self-monitoring of motes (the same deliverable): [`health`] simulates its experiment.
 //! - Latency from the sensor to the store (Mishra et al.): [`latency`] runs brokers, clouds and engines as
 //!   processes, and takes the times of messages.
@@ -47,6 +48,7 @@ pub mod health;
 pub mod kept;
 pub mod latency;
 pub mod radio;
+pub mod redactable;
 pub mod repair;
 pub mod report;
 pub mod rerum;

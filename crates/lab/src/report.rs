@@ -9,6 +9,7 @@ pub mod health;
 pub mod latency;
 mod loads;
 pub mod page;
+pub mod redactable;
 pub mod rerum;
 pub mod seals;
 pub mod sums;

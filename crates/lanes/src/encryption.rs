@@ -10,11 +10,14 @@ use crate::Host;
 /// The number of bytes of key stream that are computed at once.
 const BATCH: usize = 1024;
 
+/// The fewest cells of a batch for which it is computed in lanes.
+const DENSE: u64 = 4;
+
 impl Host {
-    /// Encrypts or decrypts the events `first, first + 1, ...` of one seal, in place. Each record has
-    /// `size` bytes, so the schema has no texts. `streams` has an element for each encrypted column, in
-    /// the order of the schema; a column without a key stream is not changed. The result is that of
-    /// [`EncryptedColumns::decrypt`] for each record.
+    /// Encrypts or decrypts records of one seal, in place. `sequences` are their sequence numbers, in any
+    /// order; ascending ones are fastest. Each record has `size` bytes, so the schema has no texts. `streams`
+    /// has an element for each encrypted column, in the order of the schema; a column without a key stream is
+    /// not changed. The result is that of [`EncryptedColumns::decrypt`] for each record.
     ///
     /// This is for readers. A device encrypts with `moteseal_seal::encryption::SealCipher`, which does
     /// not encrypt an event twice.
@@ -24,7 +27,7 @@ impl Host {
     pub fn apply_key_streams(
         &self,
         columns: &EncryptedColumns,
-        first: Sequence,
+        sequences: &[Sequence],
         (size, records): (usize, &mut [u8]),
         streams: &mut [Option<KeyStream>],
     ) -> Result<(), CipherError> {
@@ -37,52 +40,57 @@ impl Host {
             if suite != stream.key().suite() {
                 return Err(CipherError::WrongSuite);
             }
-            if size < start + width || !records.len().is_multiple_of(size) {
+            if size < start + width || Some(records.len()) != sequences.len().checked_mul(size) {
                 return Err(RecordError::RecordLength.into());
             }
-            let cells =
-                records.chunks_exact_mut(size).map(|record| &mut record[start..start + width]);
-            self.apply_column(stream, first, width, cells)?;
+            let is_in_lanes =
+                stream.key().suite() == Suite::ChaCha20 && is_dense(sequences, width as u64);
+            let cells = (start, size, &mut *records);
+            match width {
+                1 if is_in_lanes => self.apply_column::<1>(stream, sequences, cells),
+                2 if is_in_lanes => self.apply_column::<2>(stream, sequences, cells),
+                4 if is_in_lanes => self.apply_column::<4>(stream, sequences, cells),
+                8 if is_in_lanes => self.apply_column::<8>(stream, sequences, cells),
+                _ => apply_each(stream, width, sequences, cells),
+            }?;
         }
         Ok(())
     }
 
-    /// Encrypts or decrypts the cells of one column.
-    fn apply_column<'r>(
+    /// Encrypts or decrypts the cells of one column, which begin at byte `start` of each record. Their width
+    /// divides a block, so no cell is in two batches.
+    fn apply_column<const WIDTH: usize>(
         &self,
         stream: &mut KeyStream,
-        first: Sequence,
-        width: usize,
-        cells: impl ExactSizeIterator<Item = &'r mut [u8]>,
+        mut sequences: &[Sequence],
+        (start, size, mut records): (usize, usize, &mut [u8]),
     ) -> Result<(), CipherError> {
-        let is_in_lanes = stream.key().suite() == Suite::ChaCha20 && BATCH.is_multiple_of(width);
-        let start = first.0.checked_mul(width as u64);
-        let end = (cells.len() as u64)
-            .checked_mul(width as u64)
-            .and_then(|length| start?.checked_add(length)?.checked_add(BATCH as u64));
         let mut batch = Zeroizing::new([0; BATCH]);
-        let mut cells = (first.0..).map(Sequence).zip(cells);
-        if is_in_lanes && let (Some(start), Some(_)) = (start, end) {
-            // A batch begins with the block of the first cell, and widths divide the batch.
-            let mut at = (start % 64) as usize;
-            let mut position = start - at as u64;
+        while let Some(seq) = sequences.first() {
+            let position = seq.0.checked_mul(WIDTH as u64);
+            // The end of the key stream is an error of the scalar loop.
+            let Some(position) = position.filter(|start| *start <= u64::MAX - BATCH as u64) else {
+                return apply_each(stream, WIDTH, sequences, (start, size, records));
+            };
             if !self.key_stream(stream.key().expose(), position / 64, &mut batch) {
-                return apply_each(stream, cells);
+                return apply_each(stream, WIDTH, sequences, (start, size, records));
             }
-            for (_, cell) in cells.by_ref() {
-                if at == BATCH {
-                    position += BATCH as u64;
-                    self.key_stream(stream.key().expose(), position / 64, &mut batch);
-                    at = 0;
+            let base = position / 64 * 64 / WIDTH as u64;
+            let cells = batch.as_chunks::<WIDTH>().0;
+            let place = |seq: &Sequence| usize::try_from(seq.0.wrapping_sub(base)).ok();
+            let mut done = 0;
+            for (seq, record) in sequences.iter().zip(records.chunks_exact_mut(size)) {
+                let Some(key) = place(seq).and_then(|place| cells.get(place)) else { break };
+                let cell = record.get_mut(start..).and_then(<[u8]>::first_chunk_mut::<WIDTH>);
+                for (byte, key) in cell.ok_or(RecordError::RecordLength)?.iter_mut().zip(key) {
+                    *byte ^= key;
                 }
-                for (byte, stream) in cell.iter_mut().zip(&batch[at..at + width]) {
-                    *byte ^= stream;
-                }
-                at += width;
+                done += 1;
             }
-            return Ok(());
+            sequences = &sequences[done..];
+            records = &mut std::mem::take(&mut records)[done * size..];
         }
-        apply_each(stream, cells)
+        Ok(())
     }
 
     /// Computes sixteen blocks of ChaCha20 from block `first` on. Returns `false` if this processor
@@ -98,12 +106,22 @@ impl Host {
     }
 }
 
-fn apply_each<'r>(
+/// Returns whether so many of the cells are close to one another that whole batches are worthwhile.
+fn is_dense(sequences: &[Sequence], width: u64) -> bool {
+    let [first, .., last] = sequences else { return false };
+    let batches = last.0.abs_diff(first.0).saturating_mul(width) / BATCH as u64 + 1;
+    sequences.len() as u64 / DENSE >= batches
+}
+
+fn apply_each(
     stream: &mut KeyStream,
-    cells: impl Iterator<Item = (Sequence, &'r mut [u8])>,
+    width: usize,
+    sequences: &[Sequence],
+    (start, size, records): (usize, usize, &mut [u8]),
 ) -> Result<(), CipherError> {
-    for (seq, cell) in cells {
-        stream.apply_cell(seq, cell)?;
+    for (seq, record) in sequences.iter().zip(records.chunks_exact_mut(size)) {
+        let cell = record.get_mut(start..start + width).ok_or(RecordError::RecordLength)?;
+        stream.apply_cell(*seq, cell)?;
     }
     Ok(())
 }

@@ -28,15 +28,18 @@
 #![deny(unsafe_code)]
 
 mod encryption;
+mod groups;
 pub mod merkle;
 mod recall;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86;
 
+pub use groups::copy_cells;
 pub use recall::Recall;
 
 use moteseal_core::record::{Framing, MAX_LEVELS};
+use moteseal_core::schema::GroupLayout;
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 use moteseal_seal::engine::{Engine, Scalar};
 use moteseal_seal::level::{Counters, Salt};
@@ -148,6 +151,18 @@ impl Engine for Host {
         for star in stars.into_iter().skip(done) {
             self.block_digests(star.device, star.index, &star.blocks, &mut star.digests);
             star.root = star.link_all();
+        }
+    }
+
+    fn grouped_digests(
+        &self,
+        layout: &GroupLayout,
+        framing: Framing,
+        hidden: &[u8],
+        star: &mut Served<'_>,
+    ) {
+        if !self.x86.grouped_digests(layout, framing, hidden, star) {
+            Scalar.grouped_digests(layout, framing, hidden, star);
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use moteseal_core::record::Framing;
+use moteseal_core::schema::GroupLayout;
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 use moteseal_seal::engine::Engine;
 use moteseal_seal::level::{Counters, Salt};
@@ -56,6 +57,12 @@ impl Recall {
     #[must_use]
     pub fn detect() -> Self {
         Self { host: Host::detect(), seals: Some(Arc::default()) }
+    }
+
+    /// Returns the engine without the cache.
+    #[must_use]
+    pub const fn host(&self) -> Host {
+        self.host
     }
 
     /// Computes the levels of `n` events and caches them. Several threads may call it at the same
@@ -148,6 +155,16 @@ impl Engine for Recall {
 
     fn star_roots<'s, 'a: 's>(&self, stars: &mut dyn Iterator<Item = &'s mut Served<'a>>) {
         self.host.star_roots(stars);
+    }
+
+    fn grouped_digests(
+        &self,
+        layout: &GroupLayout,
+        framing: Framing,
+        hidden: &[u8],
+        star: &mut Served<'_>,
+    ) {
+        self.host.grouped_digests(layout, framing, hidden, star);
     }
 
     fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {

@@ -17,13 +17,16 @@ mod sha2x;
 mod sip4;
 mod sip8;
 
-use moteseal_core::record::MAX_LEVELS;
+use moteseal_core::record::{Framing, MAX_LEVELS};
+use moteseal_core::schema::GroupLayout;
 use moteseal_core::{DeviceId, Digest, Level, SealIndex};
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, Salt};
 use moteseal_seal::star::{self, Served};
 use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 use sha2x::Message;
+
+use crate::groups::copy_cells;
 
 /// The minimum number of messages of similar length for which sixteen lanes are faster than two.
 /// Each of the sixteen lanes is much slower than each of the two.
@@ -233,6 +236,69 @@ impl Features {
         for (&(star, level), digest) in lanes.iter().zip(digests) {
             stars[star].digests[level] = digest;
         }
+    }
+
+    /// Hashes the blocks of a star with column groups. Returns `false` if this processor supports
+    /// only the scalar loop for this.
+    pub(crate) fn grouped_digests(
+        self,
+        layout: &GroupLayout,
+        framing: Framing,
+        hidden: &[u8],
+        star: &mut Served<'_>,
+    ) -> bool {
+        if !self.sha {
+            return false;
+        }
+        // The cells of each group in each block, after the second half of their header.
+        let (mut cells, mut headers, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+        for (level, block) in (0..).map(Level).zip(star.blocks) {
+            if star.mask.checked_shr(level.0.into()).unwrap_or(0) & 1 == 0 {
+                continue;
+            }
+            for group in layout.shown().iter() {
+                let [first, second] = star::group_header(star.device, star.index, level, group);
+                let start = cells.len();
+                cells.extend_from_slice(&second);
+                copy_cells(&mut cells, layout.cells(group), framing, block);
+                headers.push(first);
+                ranges.push(start..cells.len());
+            }
+        }
+        let mut order: Vec<usize> = (0..ranges.len()).collect();
+        order.sort_unstable_by_key(|&at| core::cmp::Reverse(ranges[at].len()));
+        let mut digests = vec![Digest::NULL; ranges.len()];
+        for lanes in order.chunks(sha16::LANES) {
+            let bodies: Vec<&[u8]> = lanes.iter().map(|&at| &cells[ranges[at].clone()]).collect();
+            let mut found = [Digest::NULL; sha16::LANES];
+            let longest = sha16::Message::blocks_of(bodies[0]);
+            let all: usize = bodies.iter().map(|body| sha16::Message::blocks_of(body)).sum();
+            if self.avx512 && all >= longest * WORTH_IT {
+                let mut messages = [const { sha16::Message::none() }; sha16::LANES];
+                for ((message, at), body) in messages.iter_mut().zip(lanes).zip(&bodies) {
+                    message.set(&headers[*at], body);
+                }
+                // SAFETY: the processor has the features that the function needs.
+                unsafe { sha16::messages(&messages, &mut found) };
+            } else {
+                let messages = lanes.iter().zip(&bodies).zip(&mut found);
+                let messages: Vec<_> = messages
+                    .map(|((&at, body), digest)| Message::new(&headers[at], body, digest))
+                    .collect();
+                // SAFETY: the processor has the features that the function needs.
+                unsafe { sha2x::messages(messages) };
+            }
+            for (at, digest) in lanes.iter().zip(found) {
+                digests[*at] = digest;
+            }
+        }
+        let mut digests = digests.chunks_exact(layout.shown().len().max(1));
+        star::join_groups(layout, hidden, star, |_, _, shown| {
+            if let Some(digests) = digests.next() {
+                shown[..digests.len()].copy_from_slice(digests);
+            }
+        });
+        true
     }
 
     /// Hashes records, from the first one on, and returns the number of records hashed.

@@ -73,6 +73,16 @@
 //! | [`secp192r1`] | SEC 2 version 1, section 2.5.2; RFC 6979 | provide more than 96 bits of security; **variable time, for comparison only** |
 //! | [`dtls_psk`] | D5.3, section 2.5; RFC 6347, RFC 6655 | keep old records secret after the key leaks; continue after a lost or fragmented message |
 //!
+//! Signatures of messages of which others leave parts out (the same deliverable, sections 2.3 and 2.4):
+//!
+//! | scheme | source | what it cannot do |
+//! |---|---|---|
+//! | [`redactable::ps14`] | Pöhls and Samelin 2014 | be affordable for a mote; keep the order or the names of parts; hide that two messages are from one original |
+//! | [`redactable::bps12`] | Brzuska, Pöhls and Samelin 2012 | remove a block; limit what the sanitiser writes; hide that the sanitiser signed |
+//! | [`redactable::mpps14_hashed`] | de Meer et al. 2014 | hide where a subtree is absent; remove an inner node and keep what is below it |
+//! | [`redactable::mpps14_accumulated`] | the same | be affordable for a mote; allow moves that the signer did not foresee |
+//! | [`redactable::sd_jwt`] | RFC 9901 | hide how many claims there are; prevent that a presentation is copied |
+//!
 //! Without the feature `std`, the crate has only [`dtls_psk`], which runs on a mote.
 //!
 //! These implementations are for comparison only and are not hardened for use. They contain only
@@ -107,6 +117,8 @@ mod paper_star;
 mod paper_tree;
 #[cfg(feature = "std")]
 pub mod prf;
+#[cfg(feature = "std")]
+pub mod redactable;
 #[cfg(feature = "std")]
 mod scheme;
 #[cfg(feature = "std")]

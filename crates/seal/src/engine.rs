@@ -8,6 +8,7 @@ use crate::star::{self, Served};
 use crate::tree::{self, MultiproofError, Tree, TreeFull};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, Framing, Level, SealIndex, Sequence};
+use moteseal_core::schema::GroupLayout;
 
 /// Hashing loops over many independent inputs. The provided methods are the reference
 /// implementation.
@@ -51,6 +52,19 @@ pub trait Engine {
             self.block_digests(star.device, star.index, &star.blocks, &mut star.digests);
             star.root = star.link_all();
         }
+    }
+
+    /// Writes the digests `D_i` of the blocks in the part of a star with column groups to the part.
+    /// `framing` delimits the records. `hidden` has the digests of the hidden groups, 32 bytes each:
+    /// of each selected level, ascending, and of each hidden group, ascending.
+    fn grouped_digests(
+        &self,
+        layout: &GroupLayout,
+        framing: Framing,
+        hidden: &[u8],
+        star: &mut Served<'_>,
+    ) {
+        star::hash_groups(layout, framing, hidden, star);
     }
 
     /// Writes the RFC 9162 leaf hashes of `records`, each of `size` bytes (at least 1), to `out`,

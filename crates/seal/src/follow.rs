@@ -19,7 +19,7 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::{Directory, NoKey};
-use moteseal_core::schema::{RecordCheck, RecordError};
+use moteseal_core::schema::{GroupLayout, Groups, RecordCheck, RecordError};
 use moteseal_core::signature::Algorithm;
 
 /// Limits on the work that a verifier accepts.
@@ -86,6 +86,12 @@ named_errors! {
         /// The part does not state as many keys as the schema has encrypted columns.
         KeyCommitmentCount => "the number of keys that the part states is not that of the schema's \
             encrypted columns",
+        /// The part shows a column group that the schema does not have, or no group although the
+        /// schema has groups.
+        GroupsOutOfRange => "the column groups that the part shows are not those of the schema",
+        /// The number of secrets that blind the digests of groups differs from the number that is
+        /// needed.
+        BlindCount => "the number of blinding secrets differs from the number of blinded groups",
         /// A level or event is selected that does not exist or was not kept.
         SelectOutOfRange => "the part selects a level or event that does not exist or was not kept",
         /// The number of digests differs from the number that the root needs.
@@ -129,16 +135,19 @@ pub struct Shape<'s> {
     pub framing: Framing,
     /// The check of each record; `None` if every record of the right length is valid.
     pub check: Option<&'s RecordCheck>,
-    /// The number of encrypted columns.
+    /// The number of encrypted columns, hidden ones included.
     pub encrypted: usize,
+    /// The places of the column groups in the records; `None` if the schema has no groups. If some
+    /// groups are hidden, `framing` and `check` are those of the records with the shown groups.
+    pub groups: Option<&'s GroupLayout>,
 }
 
 impl Shape<'static> {
-    /// Creates the shape of a schema without encrypted columns, under which every record of the right
+    /// Creates the shape of a schema without encrypted columns and groups, under which every record of the right
     /// length is valid.
     #[must_use]
     pub const fn new(digest: Digest, framing: Framing) -> Self {
-        Self { digest, framing, check: None, encrypted: 0 }
+        Self { digest, framing, check: None, encrypted: 0, groups: None }
     }
 }
 
@@ -207,7 +216,10 @@ pub struct Prepared<'a> {
     statement: Statement,
     algorithm: Algorithm,
     framing: Framing,
+    /// The places of the column groups in the records; `None` if the schema has no groups.
+    layout: Option<GroupLayout>,
     select: Select<'a>,
+    /// For a tree, the digests of the part. For a star, the digests of the hidden groups.
     digests: &'a [u8],
     events: &'a [u8],
     /// The blocks and digests in the part of a star; `None` for a tree.
@@ -379,6 +391,12 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         if part.keys.map_or(0, |keys| keys.commitments().len()) != shape.encrypted {
             return Err(PartError::KeyCommitmentCount);
         }
+        if part.groups != shape.groups.map_or(Groups::NONE, GroupLayout::shown) {
+            return Err(PartError::GroupsOutOfRange);
+        }
+        if !part.blinds.is_empty() {
+            return Err(PartError::BlindCount);
+        }
         let mut statement =
             Statement::new(part.scheme, self.directory.group(), place.roster, place.device, levels);
         statement.index = index;
@@ -394,22 +412,27 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         statement.lost = part.lost;
         statement.answered = part.answered;
         statement.keys = part.keys;
+        statement.groups = shape.groups.map_or(Groups::NONE, GroupLayout::all);
 
         self.fits(&statement, part, shape, algorithm.signature_length())?;
-        let (select, digests, events) = (part.select.clone(), part.digests, part.events);
+        let (select, mut digests, events) = (part.select.clone(), part.digests, part.events);
         let star = match (&select, part.scheme) {
             (Select::Levels(mask), Scheme::Star) => {
-                Some(Served::new(&statement, *mask, shape.framing, digests, events))
+                let evidence;
+                let count = star_digests(statement.surviving(), *mask) as usize;
+                (evidence, digests) = digests.split_at((32 * count).min(digests.len()));
+                Some(Served::new(&statement, *mask, shape.framing, evidence, events))
             }
             _ => None,
         };
-        let (framing, place) = (shape.framing, *place);
+        let (framing, place, layout) = (shape.framing, *place, shape.groups.copied());
         let tree = Err(PartError::DigestCount);
         Ok(Prepared {
             place,
             statement,
             algorithm,
             framing,
+            layout,
             select,
             digests,
             events,
@@ -420,14 +443,21 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         })
     }
 
-    /// Computes the roots of several parts. The roots of stars are computed at the same time.
+    /// Computes the roots of several parts. The roots of stars without column groups are computed at
+    /// the same time.
     pub fn compute_roots<'s, 'a: 's>(&self, parts: &mut dyn Iterator<Item = &'s mut Prepared<'a>>) {
         self.engine.star_roots(&mut parts.filter_map(|part| {
+            part.is_hashed = true;
             if part.star.is_none() {
                 part.tree = self.root_of_tree(part);
             }
-            part.is_hashed = true;
-            part.star.as_mut()
+            let star = part.star.as_mut()?;
+            if let Some(layout) = &part.layout {
+                self.engine.grouped_digests(layout, part.framing, part.digests, star);
+                star.root = star.link_all();
+                return None;
+            }
+            Some(star)
         }));
     }
 
@@ -511,12 +541,22 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             }
         };
         let digests = part.digests.len() as u64 / 32;
+        let hidden = shape.groups.map_or(0, |layout| layout.hidden().len() as u64);
+        // A part of a tree has the siblings of each shown group, and one digest for each hidden one.
+        let of_tree = |siblings: u64| match shape.groups {
+            Some(layout) if selected > 0 => siblings * layout.shown().len() as u64 + hidden,
+            _ => siblings,
+        };
         let expected = match (&part.select, statement.scheme) {
-            (Select::Levels(mask), Scheme::Star) => u64::from(star_digests(surviving, *mask)),
-            (Select::Levels(mask), Scheme::Tree) => {
-                tree::sibling_count(u64::from(part.n), self.members(statement, *mask))
+            (Select::Levels(mask), Scheme::Star) => {
+                u64::from(star_digests(surviving, *mask)) + u64::from(mask.count_ones()) * hidden
             }
-            (Select::Events(gaps), _) => tree::sibling_count(u64::from(part.n), gaps.iter()),
+            (Select::Levels(mask), Scheme::Tree) => {
+                of_tree(tree::sibling_count(u64::from(part.n), self.members(statement, *mask)))
+            }
+            (Select::Events(gaps), _) => {
+                of_tree(tree::sibling_count(u64::from(part.n), gaps.iter()))
+            }
         };
         if digests != expected {
             return Err(PartError::DigestCount);
@@ -539,6 +579,19 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
 
     fn root_of_tree(&self, part: &Prepared<'_>) -> Result<Digest, PartError> {
         let n = part.statement.counters.total();
+        if let Some(layout) = &part.layout {
+            let root = match &part.select {
+                Select::Levels(mask) => {
+                    let selected = self.members(&part.statement, *mask);
+                    tree::groups_root(n, layout, part.framing, part.events, selected, part.digests)
+                }
+                Select::Events(gaps) => {
+                    let selected = gaps.iter();
+                    tree::groups_root(n, layout, part.framing, part.events, selected, part.digests)
+                }
+            };
+            return root.map_err(|_| PartError::DigestCount);
+        }
         match &part.select {
             Select::Levels(mask)
                 if u64::from(part.statement.counters.masked(*mask)) == n && n > 0 =>

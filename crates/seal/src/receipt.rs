@@ -18,6 +18,8 @@ named_errors! {
     ReceiptError {
         /// The seal's scheme is the star, not the tree.
         SchemeMismatch => "receipts exist only for events that were sealed as a tree",
+        /// The seal commits to column groups separately.
+        ColumnGroups => "a device with column groups has no receipts; get a proof instead",
         /// The tree has one event, whose path is empty. RFC 9942 has no encoding for that.
         PathEmpty => "a tree of one event has no path; the seal itself proves the event",
         /// The buffer is too small.
@@ -48,6 +50,9 @@ impl<S> Seal<S> {
     ) -> Result<(), ReceiptError> {
         if self.statement().scheme != Scheme::Tree {
             return Err(ReceiptError::SchemeMismatch);
+        }
+        if !self.statement().groups.is_empty() {
+            return Err(ReceiptError::ColumnGroups);
         }
         if path.is_empty() {
             return Err(ReceiptError::PathEmpty);

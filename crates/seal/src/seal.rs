@@ -14,13 +14,13 @@ use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
-use moteseal_core::record::{DeviceId, EpochNumber, Scheme, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SignatureError};
 
 /// Length of the longest message that is signed for a seal, in bytes. The message contains the
 /// statement, the headers and the root.
-pub const MAX_MESSAGE: usize = 1152;
+pub const MAX_MESSAGE: usize = 1144;
 
 /// State of a seal or sample: nothing has been verified.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,7 @@ impl Seal<Unverified> {
         let statement =
             Statement::decode(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
         let root = Digest(object.payload.try_into().map_err(|_| DecodeError::UnexpectedType)?);
-        if object.header.tree != (statement.scheme == Scheme::Tree) {
+        if object.header.tree != statement.is_rfc_tree() {
             return Err(DecodeError::UnexpectedHeader);
         }
         // Encoding the statement again would give the same digest, because the encoding is
@@ -296,7 +296,7 @@ pub(crate) fn protected<'b>(
     let text = writer.finish();
     let mut out = Writer::new(buffer);
     let header = Protected {
-        tree: statement.scheme == Scheme::Tree,
+        tree: statement.is_rfc_tree(),
         statement: Some(text),
         ..Protected::new(algorithm, Typ::Seal)
     };

@@ -6,8 +6,14 @@
 //! `H(H(e) || D_i)` needs three compressions per event. Sequence numbers are not transmitted: the
 //! salt determines which events belong to each level (spec/objects.md, section 6).
 
+mod groups;
 mod replacing_digests;
 
+pub(crate) use groups::hash_groups;
+pub use groups::{
+    GroupedStar, RunningBlock, group_digests, group_header, join_groups, level_digest,
+    whole_block_digest,
+};
 pub use replacing_digests::{Served, pruned_evidence, star_digests, star_evidence};
 
 use core::fmt;
@@ -192,12 +198,7 @@ impl StarState {
     /// If there are fewer digests than levels.
     #[inline]
     pub fn push(&mut self, digests: &mut [LevelDigest], event: &[u8]) -> Result<Level, PushError> {
-        if self.total == u32::MAX {
-            return Err(PushError::Full);
-        }
-        let prefix = self.framing.prefix(event).ok_or(PushError::WrongLength)?;
-        let level = self.next;
-        self.next = self.key.level(u64::from(self.total) + 1, self.used);
+        let (level, prefix) = self.advance(event)?;
         let running = &mut digests[usize::from(level.0)];
         if running.count == 0 {
             compress256(&mut running.state, &[header(self.device, self.index, level)]);
@@ -207,8 +208,20 @@ impl StarState {
             running.update(&prefix);
         }
         running.update(event);
-        self.total += 1;
         Ok(level)
+    }
+
+    /// Counts the next event. Returns its level, and its prefix in a block.
+    #[inline]
+    fn advance(&mut self, event: &[u8]) -> Result<(Level, Option<[u8; 2]>), PushError> {
+        if self.total == u32::MAX {
+            return Err(PushError::Full);
+        }
+        let prefix = self.framing.prefix(event).ok_or(PushError::WrongLength)?;
+        let level = self.next;
+        self.total += 1;
+        self.next = self.key.level(u64::from(self.total), self.used);
+        Ok((level, prefix))
     }
 
     /// Ends the epoch. Returns the number of events per level, and calls `each(level, count,

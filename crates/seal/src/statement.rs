@@ -8,10 +8,11 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{
     DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, Round, Scheme, SealIndex,
 };
+use moteseal_core::schema::Groups;
 
 /// Maximum length of the encoding in bytes. It has room for 2 arrays of 32 counts of 5 bytes each,
 /// 8 runs of answers of 32 bytes each, the commitments to 16 keys, and the other fields.
-pub(super) const MAX_LENGTH: usize = 1040;
+pub(super) const MAX_LENGTH: usize = 1032;
 
 /// The number of lost events of each level. The device counted these events but discarded them,
 /// because they or other events of their level did not fit. `None` if no events were lost.
@@ -58,6 +59,9 @@ pub struct Statement {
     /// The nonce and the commitments to the keys of the encrypted columns; `None` if the schema has no
     /// encrypted columns.
     pub keys: Option<KeyCommitments>,
+    /// The groups of the schema's columns, to which the root commits separately. Empty if the
+    /// schema has no groups.
+    pub groups: Groups,
 }
 
 impl Statement {
@@ -90,6 +94,7 @@ impl Statement {
             lost: None,
             answered: Answers::NONE,
             keys: None,
+            groups: Groups::NONE,
         }
     }
 
@@ -123,12 +128,24 @@ impl Statement {
             .fold(0, |mask, level| mask | 1 << level)
     }
 
-    /// Writes the statement: version 2 if it states keys, and otherwise version 1.
+    /// Returns whether the root is that of one tree as in RFC 9162. The root of a tree with column
+    /// groups covers one such tree for each group.
+    #[must_use]
+    pub const fn is_rfc_tree(&self) -> bool {
+        matches!(self.scheme, Scheme::Tree) && self.groups.is_empty()
+    }
+
+    /// Writes the statement: version 3 if it states groups, version 2 if it states keys only, and
+    /// otherwise version 1.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
-        let (fields, version) = if self.keys.is_some() { (20, 2u8) } else { (19, 1) };
+        let (fields, version) = match (self.groups.is_empty(), self.keys.is_some()) {
+            (false, _) => (21, 3u8),
+            (true, true) => (20, 2),
+            (true, false) => (19, 1),
+        };
         out.array(fields)?.uint(version)?.uint(self.scheme.number())?;
         out.bytes(&self.group.0)?.bytes(&self.roster.0)?.bytes(&self.device.0)?;
         out.uint(self.index.0)?.bytes(&self.prev.0)?;
@@ -141,7 +158,11 @@ impl Statement {
         encode_counts(out, Some(&self.counters))?;
         encode_counts(out, self.lost.as_ref())?;
         self.answered.encode(out)?;
-        encode_keys(out, self.keys.as_ref())
+        encode_keys(out, self.keys.as_ref(), self.groups)?;
+        if !self.groups.is_empty() {
+            out.uint(self.groups.bits())?;
+        }
+        Ok(())
     }
 
     /// Reads a statement.
@@ -151,7 +172,7 @@ impl Statement {
     /// does not allow.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
-        let has_keys = read_version(&mut reader, 19)?;
+        let optional = read_version(&mut reader, 19, true)?;
         let scheme = match reader.u64()? {
             0 => Scheme::Star,
             1 => Scheme::Tree,
@@ -179,7 +200,7 @@ impl Statement {
         let counters = decode_counts(&mut reader)?.ok_or(DecodeError::FieldOutOfRange)?;
         let lost = decode_counts(&mut reader)?;
         let answered = Answers::decode(&mut reader)?;
-        let keys = if has_keys { Some(decode_keys(&mut reader)?) } else { None };
+        let (keys, groups) = optional.decode(&mut reader)?;
         let levels = counters.levels();
         let lost_fits = lost.is_none_or(|lost| {
             lost.levels() == levels
@@ -194,6 +215,7 @@ impl Statement {
             && in_order
             && rounds
             && tree_loses_none
+            && groups.len() != 1
             && counters.total() <= u64::from(u32::MAX))
         {
             return Err(DecodeError::FieldOutOfRange);
@@ -217,30 +239,77 @@ impl Statement {
             lost,
             answered,
             keys,
+            groups,
         })
     }
 }
 
-/// Reads the head of a statement, an array, and its version. Version 1 has `fields` elements. Version
-/// 2 has one more, the keys. Returns whether there are keys.
-pub(crate) fn read_version(reader: &mut Reader<'_>, fields: u64) -> Result<bool, DecodeError> {
-    let length = reader.array_any()?;
-    if length == fields {
-        return reader.version().map(|()| false);
-    }
-    if length == fields + 1 && reader.u64()? == 2 {
-        return Ok(true);
-    }
-    Err(DecodeError::UnexpectedType)
+/// The optional fields of a statement or a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Optional {
+    /// Neither keys nor groups.
+    Nothing,
+    /// Keys.
+    Keys,
+    /// Keys or null, and groups.
+    Groups,
 }
 
-/// Writes the nonce and the commitments as one byte string, or nothing for `None`.
+impl Optional {
+    /// Reads the fields.
+    pub(crate) fn decode(
+        self,
+        reader: &mut Reader<'_>,
+    ) -> Result<(Option<KeyCommitments>, Groups), DecodeError> {
+        match self {
+            Self::Nothing => Ok((None, Groups::NONE)),
+            Self::Keys => Ok((Some(decode_keys(reader)?), Groups::NONE)),
+            Self::Groups => {
+                let keys = reader.optional(decode_keys)?;
+                let groups = Groups::from_bits(reader.uint()?);
+                if !groups.contains(0) {
+                    return Err(DecodeError::FieldOutOfRange);
+                }
+                Ok((keys, groups))
+            }
+        }
+    }
+}
+
+/// Reads the head of a statement, an array, and its version. Version 1 has `fields` elements. Version
+/// 2 has one more, the keys. If `has_groups`, version 3 has two more, keys or null and the groups.
+pub(crate) fn read_version(
+    reader: &mut Reader<'_>,
+    fields: u64,
+    has_groups: bool,
+) -> Result<Optional, DecodeError> {
+    let length = reader.array_any()?;
+    if length == fields {
+        return reader.version().map(|()| Optional::Nothing);
+    }
+    let version = if length == fields + 1 || (has_groups && length == fields + 2) {
+        reader.u64()?
+    } else {
+        return Err(DecodeError::UnexpectedType);
+    };
+    match (length - fields, version) {
+        (1, 2) => Ok(Optional::Keys),
+        (2, 3) => Ok(Optional::Groups),
+        _ => Err(DecodeError::UnexpectedType),
+    }
+}
+
+/// Writes the nonce and the commitments as one byte string. Writes nothing for `None`, or null if
+/// there are groups.
 pub(crate) fn encode_keys(
     out: &mut Writer<'_>,
     keys: Option<&KeyCommitments>,
+    groups: Groups,
 ) -> Result<(), BufferTooSmall> {
-    if let Some(keys) = keys {
-        out.bytes(keys.encode(&mut [0; MAX_KEY_COMMITMENTS]))?;
+    match keys {
+        Some(keys) => _ = out.bytes(keys.encode(&mut [0; MAX_KEY_COMMITMENTS]))?,
+        None if groups.is_empty() => {}
+        None => _ = out.null()?,
     }
     Ok(())
 }

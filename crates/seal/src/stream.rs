@@ -7,12 +7,13 @@
 use crate::answers::Answers;
 use crate::level::Salt;
 use crate::seal::Seal;
-use crate::statement::Lost;
+use crate::statement::{Lost, Optional};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head, item_length};
 use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
+use moteseal_core::schema::Groups;
 
 /// Maximum number of parts in a run (spec/answers.md, section 1).
 pub const MAX_RUN_PARTS: usize = 256;
@@ -26,7 +27,8 @@ pub const MAX_RUN_ITEMS: usize = 2 * MAX_ITEM;
 /// further part may follow.
 pub const MAX_RUN_EVENTS: u64 = 1 << 24;
 
-/// The number of fields of a part without encrypted columns.
+/// The number of fields of a part without encrypted columns and groups. A part with encrypted
+/// columns has one more, and a part with groups has three more.
 const PART_FIELDS: u64 = 14;
 
 const FLAG_TREE: u8 = 1;
@@ -110,6 +112,12 @@ pub struct Part<'a> {
     /// The nonce and the commitments to the keys of the encrypted columns; `None` if the schema has no
     /// encrypted columns.
     pub keys: Option<KeyCommitments>,
+    /// The column groups whose cells are in the events. The records are then those of the schema
+    /// that has only the columns of these groups. Empty if the schema has no groups.
+    pub groups: Groups,
+    /// The secrets that blind the digests of the shown groups, 32 bytes each. Empty in this
+    /// version: a group other than 0 has encrypted columns only, and ciphertext needs no blinding.
+    pub blinds: &'a [u8],
     /// The selection of the events that are in the part.
     pub select: Select<'a>,
     /// The digests that replace the events that are not in the part: 32 bytes each, concatenated.
@@ -216,8 +224,7 @@ impl<'a> Item<'a> {
         let expected = match kind {
             0 | 7 => 2,
             1 => 7,
-            // A part of a seal with encrypted columns has one more field.
-            2 if fields == PART_FIELDS + 1 => fields,
+            2 if fields == PART_FIELDS + 1 || fields == PART_FIELDS + 3 => fields,
             2 => PART_FIELDS,
             3 => 1,
             4..=6 => 3,
@@ -229,7 +236,7 @@ impl<'a> Item<'a> {
         let item = match kind {
             0 => Self::Schema(reader.bytes()?),
             1 => Self::Open(Open::decode(&mut reader)?),
-            2 => Self::Part(Part::decode(&mut reader, fields > PART_FIELDS)?),
+            2 => Self::Part(Part::decode(&mut reader, fields - PART_FIELDS)?),
             3 => Self::End,
             4 => Self::Problem { name: reader.text()?, detail: reader.text()? },
             5 => {
@@ -271,7 +278,7 @@ impl Open {
 }
 
 impl<'a> Part<'a> {
-    fn decode(reader: &mut Reader<'a>, has_keys: bool) -> Result<Self, DecodeError> {
+    fn decode(reader: &mut Reader<'a>, more_fields: u64) -> Result<Self, DecodeError> {
         let flags: u8 = reader.uint()?;
         if flags & !(FLAG_TREE | FLAG_LAST | FLAG_RESTART) != 0 {
             return Err(DecodeError::FieldOutOfRange);
@@ -284,7 +291,13 @@ impl<'a> Part<'a> {
         let own_round = Round(reader.uint()?);
         let lost = crate::statement::decode_counts(reader)?;
         let answered = Answers::decode(reader)?;
-        let keys = if has_keys { Some(crate::statement::decode_keys(reader)?) } else { None };
+        let optional = match more_fields {
+            0 => Optional::Nothing,
+            1 => Optional::Keys,
+            _ => Optional::Groups,
+        };
+        let (keys, groups) = optional.decode(reader)?;
+        let blinds = if groups.is_empty() { &[] } else { reader.bytes()? };
         let select = Select::decode(reader)?;
         let digests = reader.bytes()?;
         let events = reader.bytes()?;
@@ -302,6 +315,8 @@ impl<'a> Part<'a> {
             lost,
             answered,
             keys,
+            groups,
+            blinds,
             select,
             digests,
             events,
@@ -334,8 +349,38 @@ impl Part<'_> {
             lost: self.lost.as_ref(),
             answered: &self.answered,
             keys: self.keys.as_ref(),
+            groups: self.groups,
+            blinds: self.blinds,
         };
-        fields.encode(out, Selection::Levels(mask), digests, events_length)
+        fields.encode(out, Selected::Written(Selection::Levels(mask)), digests, events_length)
+    }
+
+    /// Writes the part up to and including the head of its events, with the same selection, but with
+    /// the groups `shown`. The caller supplies the events and digests that show these groups.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode_head_showing(
+        &self,
+        out: &mut Writer<'_>,
+        shown: Groups,
+        digests: &[u8],
+        events_length: usize,
+    ) -> Result<(), BufferTooSmall> {
+        let fields = Fields {
+            flags: flags(self.scheme, self.last_in_epoch, self.restart),
+            skipped: self.skipped,
+            advance: self.advance,
+            salt: self.salt,
+            n: u64::from(self.n),
+            rounds: (self.round, self.own_round),
+            lost: self.lost.as_ref(),
+            answered: &self.answered,
+            keys: self.keys.as_ref(),
+            groups: shown,
+            blinds: self.blinds,
+        };
+        fields.encode(out, Selected::Read(&self.select), digests, events_length)
     }
 }
 
@@ -382,6 +427,24 @@ pub fn encode_part_head<S>(
     digests: &[u8],
     events_length: usize,
 ) -> Result<(), BufferTooSmall> {
+    let groups = seal.statement().groups;
+    encode_part_head_showing(out, seal, groups, selection, digests, events_length)
+}
+
+/// Does the same as [`encode_part_head`] for a part that shows the groups `shown` only. `shown` is a
+/// subset of the statement's groups and has group 0, or is empty if the statement has no groups. The
+/// caller supplies the events and digests that show these groups.
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn encode_part_head_showing<S>(
+    out: &mut Writer<'_>,
+    seal: &Seal<S>,
+    shown: Groups,
+    selection: Selection<'_>,
+    digests: &[u8],
+    events_length: usize,
+) -> Result<(), BufferTooSmall> {
     let statement = seal.statement();
     let (skipped, advance) = match statement.last {
         Some((index, epoch)) => (statement.index.0 - index.0 - 1, statement.epoch.0 - epoch.0),
@@ -397,8 +460,10 @@ pub fn encode_part_head<S>(
         lost: statement.lost.as_ref(),
         answered: &statement.answered,
         keys: statement.keys.as_ref(),
+        groups: shown,
+        blinds: &[],
     };
-    fields.encode(out, selection, digests, events_length)
+    fields.encode(out, Selected::Written(selection), digests, events_length)
 }
 
 const fn flags(scheme: Scheme, last_in_epoch: bool, restart: bool) -> u8 {
@@ -418,17 +483,27 @@ struct Fields<'a> {
     lost: Option<&'a crate::level::Counters>,
     answered: &'a Answers,
     keys: Option<&'a KeyCommitments>,
+    groups: Groups,
+    blinds: &'a [u8],
+}
+
+/// A selection to write: a new one, or that of a part that has been read.
+#[derive(Clone, Copy)]
+enum Selected<'a> {
+    Written(Selection<'a>),
+    Read(&'a Select<'a>),
 }
 
 impl Fields<'_> {
     fn encode(
         &self,
         out: &mut Writer<'_>,
-        selection: Selection<'_>,
+        selection: Selected<'_>,
         digests: &[u8],
         events_length: usize,
     ) -> Result<(), BufferTooSmall> {
-        out.array(PART_FIELDS + u64::from(self.keys.is_some()))?
+        let more_fields = if self.groups.is_empty() { u64::from(self.keys.is_some()) } else { 3 };
+        out.array(PART_FIELDS + more_fields)?
             .uint(2u8)?
             .uint(self.flags)?
             .uint(self.skipped)?
@@ -437,12 +512,18 @@ impl Fields<'_> {
         out.uint(self.n)?.uint(self.rounds.0.0)?.uint(self.rounds.1.0)?;
         crate::statement::encode_counts(out, self.lost)?;
         self.answered.encode(out)?;
-        crate::statement::encode_keys(out, self.keys)?;
+        crate::statement::encode_keys(out, self.keys, self.groups)?;
+        if !self.groups.is_empty() {
+            out.uint(self.groups.bits())?.bytes(self.blinds)?;
+        }
         match selection {
-            Selection::Levels(mask) => {
+            Selected::Written(Selection::Levels(mask)) | Selected::Read(&Select::Levels(mask)) => {
                 out.uint(mask)?;
             }
-            Selection::Events(sequence) => {
+            Selected::Read(Select::Events(gaps)) => {
+                out.array(u64::from(gaps.length))?.raw(gaps.encoded)?;
+            }
+            Selected::Written(Selection::Events(sequence)) => {
                 out.array(sequence.len() as u64)?;
                 let mut next = 0;
                 for &Sequence(seq) in sequence {
@@ -569,6 +650,7 @@ mod tests {
         let longest = [1; MAX_KEY_COMMITMENTS];
         statement.keys = KeyCommitments::decode(&longest);
         assert!(statement.keys.is_some());
+        statement.groups = Groups::from_bits(u8::MAX);
         let mut buffer = [0; statement::MAX_LENGTH];
         assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());
         let seal = Seal::new(statement, Digest([7; 32]), Algorithm::Esp256);

@@ -7,6 +7,7 @@
 //! the others.
 
 pub mod geometry;
+mod groups;
 pub mod multiproof;
 pub mod path;
 
@@ -15,6 +16,7 @@ use core::fmt;
 use moteseal_core::digest::{Digest, INITIAL, compress256, state_bytes};
 use moteseal_core::record::Sequence;
 
+pub use groups::{group_leaf, groups_root, join_roots, shown_roots};
 pub use multiproof::{MultiproofError, multiproof_root, sibling_count};
 pub use path::{PathError, path_root};
 

@@ -3,7 +3,7 @@
 //! urgent form is never part of a sample.
 
 use crate::seal::{SealError, verify_by_roster};
-use crate::statement::{decode_keys, encode_keys, read_version};
+use crate::statement::{encode_keys, read_version};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::cose::{self, Protected, Sign1, Typ};
@@ -11,6 +11,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_PAYLOAD, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
+use moteseal_core::schema::Groups;
 use moteseal_core::signature::Algorithm;
 
 /// Maximum length of the protected header of an urgent event in bytes.
@@ -54,7 +55,7 @@ impl<'a> UrgentEvent<'a> {
             .bytes(&self.roster.0)?
             .bytes(&self.device.0)?;
         out.uint(self.index.0)?.uint(self.epoch.0)?.uint(self.seq.0)?.bytes(&self.schema.0)?;
-        encode_keys(&mut out, self.keys.as_ref())?;
+        encode_keys(&mut out, self.keys.as_ref(), Groups::NONE)?;
         let statement = Some(&*out.finish());
         let mut out = Writer::new(buffer);
         Protected { statement, ..Protected::new(algorithm, Typ::Event) }.encode(&mut out)?;
@@ -153,7 +154,7 @@ impl<'a> UrgentEvent<'a> {
     fn decode(object: &Sign1<'a>) -> Result<Self, DecodeError> {
         let mut reader =
             Reader::new(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
-        let has_keys = read_version(&mut reader, 8)?;
+        let optional = read_version(&mut reader, 8, false)?;
         if object.payload.len() > MAX_PAYLOAD {
             return Err(DecodeError::FieldOutOfRange);
         }
@@ -165,7 +166,7 @@ impl<'a> UrgentEvent<'a> {
             epoch: EpochNumber(reader.u64()?),
             seq: Sequence(reader.u64()?),
             schema: Digest(reader.fixed()?),
-            keys: if has_keys { Some(decode_keys(&mut reader)?) } else { None },
+            keys: optional.decode(&mut reader)?.0,
             record: object.payload,
         })
     }

@@ -94,6 +94,11 @@ pub enum BundleError {
     /// The schema is not the one that the seal refers to.
     #[error("the schema is not the one that the seal refers to")]
     SchemaMismatch,
+    /// The seal commits to column groups in trees, for which the store has no layout.
+    #[error(
+        "a store does not keep trees with column groups; seal the device's column groups as a star"
+    )]
+    GroupedTree,
     /// The part has no signature; a store keeps only signed seals.
     #[error("only parts with their own signature can be stored; sign each part before its upload")]
     Unsigned,
@@ -112,6 +117,7 @@ impl BundleError {
     pub const fn name(self) -> &'static str {
         match self {
             Self::SchemaMismatch => "SchemaMismatch",
+            Self::GroupedTree => "GroupedTree",
             Self::Unsigned => "Unsigned",
             Self::Partial => "Partial",
         }
@@ -242,6 +248,9 @@ impl Bundle {
         if statement.schema != schema.digest {
             return Err(BundleError::SchemaMismatch);
         }
+        if statement.scheme == Scheme::Tree && !statement.groups.is_empty() {
+            return Err(BundleError::GroupedTree);
+        }
         if signature.len() != seal.algorithm().signature_length() {
             return Err(BundleError::Unsigned);
         }
@@ -337,20 +346,13 @@ impl Bundle {
     #[cfg(feature = "conformance")]
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
-        let schema = SchemaEntry {
-            bytes: Vec::new(),
-            digest: Digest::NULL,
-            framing: Framing::Prefixed,
-            check: None,
-            encrypted: 0,
-        };
         Self {
             key,
             epoch: EpochNumber(0),
             kept: 0,
             from: Round(0),
             tree_from: None,
-            schema: Arc::new(schema),
+            schema: Arc::new(SchemaEntry::opaque()),
             head: Vec::new(),
             body: Vec::new(),
         }

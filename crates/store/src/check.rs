@@ -360,6 +360,8 @@ impl<'c> Check<'c> {
                         "the digests of its blocks do not lead to the root",
                     ));
                 }
+                let schema = self.schemas.get(&statement.schema).and_then(Option::as_ref);
+                let layout = schema.and_then(|schema| schema.groups.clone());
                 for level in
                     (0..statement.counters.levels()).filter(|level| seal.kept() >> level & 1 == 1)
                 {
@@ -370,10 +372,9 @@ impl<'c> Check<'c> {
                         .block_ranges(1 << level)
                         .pop()
                         .map_or(0..0, |range| range.start as usize..range.end as usize);
-                    let digest = star::block_digest(
-                        key.device,
-                        key.index,
-                        Level(level),
+                    let digest = star::whole_block_digest(
+                        (key.device, key.index, Level(level)),
+                        (layout.as_deref(), seal.framing()),
                         body.get(range).unwrap_or_default(),
                     );
                     if seal.blocks().get(usize::from(level)) != Some(&digest) {

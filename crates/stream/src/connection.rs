@@ -8,7 +8,8 @@ use std::sync::Arc;
 use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::{self, Context};
 use async_nats::{
-    Auth, AuthError, Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError,
+    Auth, AuthError, Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr,
+    ServerError,
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -191,7 +192,9 @@ pub(crate) async fn client(
         .custom_inbox_prefix(&settings.inbox)
         .connection_timeout(settings.request_time)
         .request_timeout(Some(settings.request_time))
-        .event_callback(on_event);
+        .event_callback(on_event)
+        // Otherwise a server that states that it has no TLS, or someone in its place, would be accepted.
+        .require_tls(settings.ca.is_some() || servers.iter().any(ServerAddr::tls_required));
     if let Some(server) = servers.iter().find(|server| server.has_user_pass()) {
         let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
         options = options.user_and_password(text(server.username()), text(server.password()));
@@ -205,12 +208,29 @@ pub(crate) async fn client(
         }
         options = options.add_root_certificates(file.clone());
     }
-    options.connect(&servers[..]).await.map_err(|error| match error.kind() {
+    options.connect(&servers[..]).await.map_err(|error| unconnected(settings, &error))
+}
+
+/// Returns why no connection was made.
+fn unconnected(settings: &Settings, error: &ConnectError) -> StreamError {
+    let (servers, what) = (servers_of(settings), error.to_string().replace('\n', " "));
+    match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            StreamError::NotPermitted { what: error.to_string() }
+            return StreamError::NotPermitted { what };
         }
-        _ => StreamError::Unreachable { servers: servers_of(settings), what: error.to_string() },
-    })
+        _ => {}
+    }
+    let lower = what.to_lowercase();
+    // The answer to the first bytes of a handshake was not one of TLS.
+    let remedy = if lower.contains("corrupt message") || lower.contains("handshake eof") {
+        "the server does not use TLS: add `tls { cert_file: .., key_file: .. }` to its configuration, or \
+         use nats:// without --stream-ca"
+    } else if lower.contains("certificate") || error.kind() == ConnectErrorKind::Tls {
+        "name the authorities that signed the servers' certificates with --stream-ca FILE"
+    } else {
+        return StreamError::Unreachable { servers, what };
+    };
+    StreamError::Tls { servers, what, remedy }
 }
 
 /// Reads a credentials file.

@@ -17,6 +17,16 @@ pub enum StreamError {
         /// What happened.
         what: String,
     },
+    /// A server's certificate was rejected, or the server does not use TLS.
+    #[error("the connection to {servers} is not secure ({what}); {remedy}")]
+    Tls {
+        /// The servers, without credentials.
+        servers: String,
+        /// What happened.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The servers reject the credentials, or the user lacks a permission.
     #[error(
         "the NATS servers refuse it ({what}); use other credentials, or give this user the permission \
@@ -78,6 +88,7 @@ impl StreamError {
         match self {
             Self::BadSetting(_) => "Usage",
             Self::Unreachable { .. } => "Unreachable",
+            Self::Tls { .. } => "StreamTls",
             Self::NotPermitted { .. } => "NotPermitted",
             Self::NoJetStream { .. } => "NoJetStream",
             Self::StreamMissing { .. } => "StreamMissing",

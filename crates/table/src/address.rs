@@ -10,6 +10,8 @@ const SCHEME: &str = "cassandra://";
 pub(crate) const PASSWORD: &str = "MOTESEAL_CASSANDRA_PASSWORD";
 /// The environment variable with the path of a file that contains the password.
 pub(crate) const PASSWORD_FILE: &str = "MOTESEAL_CASSANDRA_PASSWORD_FILE";
+/// The environment variable with the path of a file that contains the user, if the URL names none.
+pub(crate) const USER_FILE: &str = "MOTESEAL_CASSANDRA_USER_FILE";
 
 /// Which certificates a client accepts from Cassandra.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +23,12 @@ pub enum Authorities {
 }
 
 /// The address of a keyspace. It contains no password: the environment variable
-/// `MOTESEAL_CASSANDRA_PASSWORD` has it, or the file that `MOTESEAL_CASSANDRA_PASSWORD_FILE` names.
+/// `MOTESEAL_CASSANDRA_PASSWORD` has it, or the file that `MOTESEAL_CASSANDRA_PASSWORD_FILE` names. An open store
+/// reads the files again, so that replacing them renews its user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The user, or `None` if Cassandra does not authenticate its clients.
+    /// The user. With `None`, the file that `MOTESEAL_CASSANDRA_USER_FILE` names has it; without that variable,
+    /// the clients do not log in.
     pub user: Option<String>,
     /// The nodes to connect to first, as `host:port`. The driver learns the others from them.
     pub hosts: Vec<String>,

@@ -21,8 +21,9 @@ use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancing
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
-use crate::address::{Address, Authorities, PASSWORD, PASSWORD_FILE};
+use crate::address::{Address, Authorities};
 use crate::error::OpenError;
+use crate::login::password;
 use crate::statements::Statements;
 use crate::tables;
 
@@ -40,11 +41,32 @@ pub enum Access {
 const CONNECT: Duration = Duration::from_secs(5);
 /// The time within which Cassandra must answer one request.
 const REQUEST: Duration = Duration::from_secs(5);
+/// What to do about a certificate that is not accepted.
+const AUTHORITIES: &str = "name the authorities that signed the nodes' certificates with ?ca=FILE";
+/// What to do about a node without TLS.
+const NO_TLS: &str = "the node does not use TLS at this port: set client_encryption_options in its \
+    cassandra.yaml, or leave out ?ca";
 /// The maximum window of `commitlog_sync: group`, in milliseconds.
 const WINDOW_MS: f64 = 5.0;
 
 /// Connects without a keyspace.
 pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
+    let unreachable = match connect_to(address).await {
+        Err(error @ OpenError::Unreachable { .. }) if address.hosts.len() > 1 => error,
+        result => return result,
+    };
+    // The driver reports only the last node that it has tried. Another one may run and state a cause.
+    for host in &address.hosts {
+        let one = Address { hosts: vec![host.clone()], ..address.clone() };
+        match connect_to(&one).await {
+            Err(OpenError::Unreachable { .. }) => {}
+            result => return result,
+        }
+    }
+    Err(unreachable)
+}
+
+async fn connect_to(address: &Address) -> Result<Session, OpenError> {
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .request_timeout(Some(REQUEST))
@@ -63,8 +85,10 @@ pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
         builder = builder.user(user, given.map_or_else(|| password(user), Ok)?);
     }
     if let Some(authorities) = &address.authorities {
-        let config = tls(authorities)
-            .map_err(|what| OpenError::Tls { hosts: address.hosts.join(","), what })?;
+        let config = tls(authorities).map_err(|what| {
+            let hosts = address.hosts.join(",");
+            OpenError::Tls { hosts, what, remedy: AUTHORITIES }
+        })?;
         builder = builder.tls_context(Some(config));
     }
     builder.build().await.map_err(|error| unconnected(address, &chain(&error)))
@@ -87,31 +111,26 @@ fn chain(error: &dyn std::error::Error) -> String {
 fn unconnected(address: &Address, what: &str) -> OpenError {
     let hosts = address.hosts.join(",");
     let lower = what.to_lowercase();
+    if is_unknown(what) {
+        return OpenError::UserReplicas { hosts, what: what.to_owned() };
+    }
     if lower.contains("authenticat") || lower.contains("credentials") {
         let user =
             address.user.as_ref().map_or_else(|| "a client without a user".to_owned(), user_named);
         return OpenError::Rejected { hosts, user };
     }
-    if lower.contains("certificate") || lower.contains("tls") || lower.contains("corrupt message") {
-        return OpenError::Tls { hosts, what: what.to_owned() };
+    // The answer to the first bytes of a handshake was not one of TLS.
+    if lower.contains("corrupt message") || lower.contains("handshake eof") {
+        return OpenError::Tls { hosts, what: what.to_owned(), remedy: NO_TLS };
+    }
+    if lower.contains("certificate") || lower.contains("tls") {
+        return OpenError::Tls { hosts, what: what.to_owned(), remedy: AUTHORITIES };
     }
     OpenError::Unreachable { hosts, what: what.to_owned() }
 }
 
 fn user_named(user: &String) -> String {
     format!("the user {user}")
-}
-
-fn password(user: &str) -> Result<String, OpenError> {
-    if let Ok(password) = std::env::var(PASSWORD) {
-        return Ok(password);
-    }
-    let unread = |what| OpenError::Password { user: user.to_owned(), what };
-    let file = std::env::var_os(PASSWORD_FILE)
-        .ok_or_else(|| unread(format!("neither {PASSWORD} nor {PASSWORD_FILE} is set")))?;
-    let text = std::fs::read_to_string(&file)
-        .map_err(|error| unread(format!("{}: {error}", file.display())))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn tls(authorities: &Authorities) -> Result<Arc<ClientConfig>, String> {
@@ -214,6 +233,15 @@ fn is_invalid(error: &ExecutionError) -> bool {
     matches!(attempt(error), Some(RequestAttemptError::DbError(DbError::Invalid, _)))
 }
 
+/// The beginning of Cassandra's message if it cannot read what a user may do, in lower case.
+const UNKNOWN_USER: &str = "unable to perform auth";
+
+/// Returns whether Cassandra could not read what a user may do, because too few replicas of its users are
+/// alive.
+pub(crate) fn is_unknown(message: &str) -> bool {
+    message.to_lowercase().contains(UNKNOWN_USER)
+}
+
 pub(crate) struct Check<'c> {
     pub(crate) address: &'c Address,
     pub(crate) session: &'c Session,
@@ -244,6 +272,10 @@ impl Check<'_> {
 
     fn attempted(&self, error: &RequestAttemptError, action: &'static str) -> OpenError {
         match error {
+            RequestAttemptError::DbError(DbError::Unauthorized, what) if is_unknown(what) => {
+                let hosts = self.address.hosts.join(",");
+                OpenError::UserReplicas { hosts, what: what.replace('\n', " ") }
+            }
             RequestAttemptError::DbError(DbError::Unauthorized, what) => OpenError::Forbidden {
                 user: self
                     .address
@@ -253,13 +285,17 @@ impl Check<'_> {
                 action,
                 what: what.replace('\n', " "),
             },
-            RequestAttemptError::DbError(DbError::Unavailable { required, alive, .. }, _) => {
-                OpenError::Replicas {
-                    keyspace: self.address.keyspace.clone(),
-                    required: *required,
-                    alive: *alive,
-                }
-            }
+            RequestAttemptError::DbError(
+                DbError::Unavailable { required, alive, .. }
+                // The node does not know yet that the other replicas are lost.
+                | DbError::ReadTimeout { required, received: alive, .. }
+                | DbError::WriteTimeout { required, received: alive, .. },
+                _,
+            ) => OpenError::Replicas {
+                keyspace: self.address.keyspace.clone(),
+                required: *required,
+                alive: *alive,
+            },
             error => self.failed(&chain(error)),
         }
     }

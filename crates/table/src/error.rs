@@ -2,7 +2,7 @@
 
 use moteseal_api::ErrorKind;
 
-use crate::address::{AddressError, PASSWORD, PASSWORD_FILE};
+use crate::address::{AddressError, PASSWORD, PASSWORD_FILE, USER_FILE};
 
 /// Why a keyspace could not be opened or created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub enum OpenError {
     Address(#[from] AddressError),
     /// No node could be reached.
     #[error(
-        "Cassandra cannot be reached at {hosts} ({what}); check that it runs and that the URL names its port for clients"
+        "Cassandra cannot be reached at {hosts} ({what}); check that it runs, that the URL names its port for clients, and that it has ?ca=FILE if they must use TLS"
     )]
     Unreachable {
         /// The hosts in the URL.
@@ -21,15 +21,15 @@ pub enum OpenError {
         /// What failed.
         what: String,
     },
-    /// The certificates could not be read, or the node's certificate was rejected.
-    #[error(
-        "the connection to {hosts} is not secure ({what}); name the authorities that signed the nodes' certificates with ?ca=FILE"
-    )]
+    /// The certificates could not be read, the node's certificate was rejected, or the node does not use TLS.
+    #[error("the connection to {hosts} is not secure ({what}); {remedy}")]
     Tls {
         /// The hosts in the URL.
         hosts: String,
         /// What failed.
         what: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// Cassandra rejected the user or its password.
     #[error(
@@ -40,6 +40,14 @@ pub enum OpenError {
         hosts: String,
         /// The user, or that none was named.
         user: String,
+    },
+    /// The file with the user could not be read.
+    #[error(
+        "the user of Cassandra cannot be read ({what}); name it in the URL (cassandra://user@host), or let {USER_FILE} name a file that this user may read"
+    )]
+    User {
+        /// What failed.
+        what: String,
     },
     /// The file with the password could not be read.
     #[error(
@@ -119,6 +127,16 @@ pub enum OpenError {
         /// How many of them are alive.
         alive: i32,
     },
+    /// Too few replicas of Cassandra's users are alive, so that it cannot tell what a user may do.
+    #[error(
+        "too few replicas of the users of {hosts} are alive ({what}); start the missing nodes, and give the keyspace system_auth as many replicas as yours"
+    )]
+    UserReplicas {
+        /// The hosts in the URL.
+        hosts: String,
+        /// Cassandra's message.
+        what: String,
+    },
     /// A node acknowledges writes before they are on its disk.
     #[error(
         "node {node} acknowledges before data is on disk (commitlog_sync: {found}); set `commitlog_sync: batch`, or `group` with a window of at most 5 ms, in its cassandra.yaml and restart it"
@@ -162,13 +180,14 @@ impl OpenError {
             Self::Unreachable { .. } => "TableUnreachable",
             Self::Tls { .. } => "TableTls",
             Self::Rejected { .. } => "TableRejected",
+            Self::User { .. } => "TableUser",
             Self::Password { .. } => "TablePassword",
             Self::NoKeyspace { .. } => "TableNoKeyspace",
             Self::NoTables { .. } => "TableNotInitialized",
             Self::Older { .. } => "TableOlder",
             Self::Newer { .. } => "TableNewer",
             Self::Forbidden { .. } => "TableForbidden",
-            Self::Replicas { .. } => "TableReplicas",
+            Self::Replicas { .. } | Self::UserReplicas { .. } => "TableReplicas",
             Self::Commitlog { .. } => "TableNotDurable",
             Self::SlowRevocation { .. } => "TableSlowRevocation",
             Self::Failed { .. } => "TableFailed",
@@ -180,7 +199,9 @@ impl OpenError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Unreachable { .. } | Self::Replicas { .. } => ErrorKind::Unreachable,
+            Self::Unreachable { .. } | Self::Replicas { .. } | Self::UserReplicas { .. } => {
+                ErrorKind::Unreachable
+            }
             Self::Failed { .. } => ErrorKind::Internal,
             _ => ErrorKind::Usage,
         }

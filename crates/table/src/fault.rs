@@ -11,6 +11,8 @@ use scylla::statement::Consistency;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
+use crate::connect::is_unknown;
+
 /// Why an operation of the store failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
@@ -71,6 +73,7 @@ impl From<ExecutionError> for Fault {
 /// Returns whether a request that failed with this error may succeed later.
 fn passes(error: &RequestAttemptError) -> bool {
     match error {
+        RequestAttemptError::DbError(DbError::Unauthorized, message) => is_unknown(message),
         RequestAttemptError::DbError(error, _) => matches!(
             error,
             DbError::Unavailable { .. }

@@ -9,6 +9,7 @@ use tokio::runtime::Builder;
 use crate::address::Address;
 use crate::connect::{Check, connect, exists, version};
 use crate::error::OpenError;
+use crate::login;
 use crate::tables::{MIGRATIONS, VERSION};
 
 /// The time within which the nodes must make a change of the keyspace or its tables. With several nodes that
@@ -44,6 +45,7 @@ pub fn init(address: &Address, replicas: u32) -> Result<Initialized, OpenError> 
 }
 
 async fn create(address: &Address, replicas: u32) -> Result<Initialized, OpenError> {
+    let address = &login::complete(address)?;
     let session = connect(address).await?;
     let check = Check { address, session: &session };
     check.nodes_sync().await?;

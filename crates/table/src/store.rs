@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
 use moteseal_core::digest::Digest;
@@ -29,6 +29,7 @@ use crate::address::Address;
 use crate::connect::{self, Access};
 use crate::error::OpenError;
 use crate::fault::{self, Fault};
+use crate::login;
 use crate::queue::{Queue, Ticket};
 use crate::statements::Statements;
 
@@ -68,7 +69,8 @@ impl Default for Options {
 ///
 /// Dropping it rejects further batches, and waits for those that have no reply yet.
 pub struct TableStore {
-    table: Arc<Table>,
+    /// Replaced when its user or password was renewed. An operation uses one table to its end.
+    table: Arc<RwLock<Arc<Table>>>,
     queue: Arc<Queue>,
     /// `None` only while the store is dropped.
     runtime: Option<Runtime>,
@@ -112,29 +114,30 @@ impl TableStore {
             .enable_all()
             .build()
             .map_err(|error| failed(format!("cannot start threads: {error}")))?;
-        let (address, access) = (address.clone(), options.access);
+        let (given, access) = (address.clone(), options.access);
         let opening = wait(&runtime, async move {
-            connect::open(&address, access).await.map(|opened| (opened, address.to_string()))
+            let complete = login::complete(&given)?;
+            let table = Table::new(connect::open(&complete, access).await?, &complete);
+            Ok((table, login::digest(&complete)))
         });
         let opened = opening.unwrap_or_else(|| Err(failed("its thread ended".to_owned())));
-        let ((session, statements), name) = match opened {
+        let (table, used) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 runtime.shutdown_background();
                 return Err(error);
             }
         };
-        let table = Table {
-            session,
-            statements,
-            name,
-            writers: Semaphore::new(WRITERS),
-            known: Mutex::default(),
-            placing: tokio::sync::Mutex::default(),
-            bucket: AtomicU64::new(0),
-        };
+        let table = Arc::new(RwLock::new(Arc::new(table)));
+        if login::may_change(address) {
+            runtime.spawn(login::renew(address.clone(), used, access, Arc::clone(&table)));
+        }
         let queue = Queue::new(options.queue_bytes);
-        Ok(Self { table: Arc::new(table), queue, runtime: Some(runtime), options })
+        Ok(Self { table, queue, runtime: Some(runtime), options })
+    }
+
+    fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn read<T, F>(&self, read: impl FnOnce(Arc<Table>, Instant) -> F) -> Result<T, ReadError>
@@ -144,7 +147,7 @@ impl TableStore {
     {
         let runtime = self.runtime.as_ref().ok_or(ReadError::Closed)?;
         let deadline = Instant::now() + self.options.read_time;
-        let result = wait(runtime, read(Arc::clone(&self.table), deadline));
+        let result = wait(runtime, read(self.table(), deadline));
         Ok(result.unwrap_or(Err(Fault::Closed))?)
     }
 
@@ -160,11 +163,11 @@ impl TableStore {
         let runtime = self.runtime.as_ref().ok_or(PutError::Closed)?;
         if self.options.access == Access::Read {
             let what = "it was opened for reading only".to_owned();
-            return Err(PutError::Failed { store: self.table.name.clone(), what });
+            return Err(PutError::Failed { store: self.table().name.clone(), what });
         }
         let ticket: Ticket = self.queue.enter(bytes, reply)?;
-        let work = work(Arc::clone(&self.table), Instant::now() + self.options.put_time);
-        let table = Arc::clone(&self.table);
+        let table = self.table();
+        let work = work(Arc::clone(&table), Instant::now() + self.options.put_time);
         runtime.spawn(async move {
             let result = work.await.map_err(|fault| fault.on_put(&table.name));
             ticket.answer(result);
@@ -197,11 +200,24 @@ impl Drop for TableStore {
 
 impl fmt::Debug for TableStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TableStore").field("url", &self.table.name).finish_non_exhaustive()
+        f.debug_struct("TableStore").field("url", &self.table().name).finish_non_exhaustive()
     }
 }
 
 impl Table {
+    /// Returns the state of a connection that has nothing in progress.
+    pub(crate) fn new((session, statements): (Session, Statements), address: &Address) -> Self {
+        Self {
+            session,
+            statements,
+            name: address.to_string(),
+            writers: Semaphore::new(WRITERS),
+            known: Mutex::default(),
+            placing: tokio::sync::Mutex::default(),
+            bucket: AtomicU64::new(0),
+        }
+    }
+
     /// Executes a statement.
     pub(crate) async fn run(
         &self,

@@ -11,3 +11,4 @@ pub mod failure;
 pub mod interrupt;
 pub mod output;
 pub mod progress;
+pub mod secret;

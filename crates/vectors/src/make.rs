@@ -13,6 +13,7 @@
 //!   `tree/shapes`
 //! - `explained`: `stream/explained`, `tree/receipts`
 //! - `grants`: `grant`
+//! - `groups`: `groups`
 //! - `identity`: `certificate`, `roster`, `schema`, `urgent`
 //! - `kept`: `budget/offers`
 //! - `links`: `health`, `link`
@@ -40,6 +41,7 @@ mod cose;
 mod encodings;
 mod explained;
 mod grants;
+mod groups;
 mod identity;
 mod kept;
 mod links;
@@ -76,6 +78,7 @@ pub fn files() -> BTreeMap<String, Value> {
     identity::make(&mut files);
     schema_2::make(&mut files);
     confidential::make(&mut files);
+    groups::make(&mut files);
     readings::make(&mut files);
     parts::make(&mut files);
     periods::make(&mut files);

@@ -114,7 +114,7 @@ fn verify(mut session: Session<'_>, input: &Value) -> Verdict {
     let mut rows: BTreeMap<DeviceId, Vec<Value>> = BTreeMap::new();
     let mut sink = |part: &Rows<'_>| -> Result<(), OutputError> {
         let of_device = rows.entry(part.device()).or_default();
-        part.sample().sample().for_each(&moteseal_seal::engine::Scalar, |seq, _, record| {
+        part.sample().for_each(&moteseal_seal::engine::Scalar, |seq, _, record| {
             of_device.push(json!([part.statement().index.0, seq.0, hex::encode(record)]));
         });
         Ok(())
@@ -130,6 +130,7 @@ fn verify(mut session: Session<'_>, input: &Value) -> Verdict {
             Standing::Complete => ("Complete", None),
             Standing::TailUnknown { from } => ("TailUnknown", Some(from.0)),
             Standing::ManifestMissing { from } => ("ManifestMissing", Some(from.0)),
+            Standing::Redacted => ("Redacted", None),
         };
         json!({
             "device": device.device.to_string(),

@@ -27,6 +27,7 @@ pub fn open(input: &Value) -> Verdict {
                 json!(field.relayed),
             ]);
             out.extend(field.suite.map(|suite| json!(suite.number())));
+            out.extend((field.group > 0).then(|| json!(field.group)));
         }
         Value::Array(out)
     });

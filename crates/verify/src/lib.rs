@@ -87,6 +87,7 @@ mod pipeline;
 pub mod reader;
 pub mod reading;
 pub mod receipt;
+pub mod redaction;
 pub mod roster;
 pub mod succession;
 pub mod urgent;

@@ -353,7 +353,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         self.load.add(&item, length, !self.run.is_empty());
         let range = self.at..self.at + length;
         if let Item::Part(part) = &item {
-            let (range, schema) = (range.clone(), self.schema.clone());
+            let (range, schema) = (range.clone(), self.schema_of(part));
             self.run.push(Pending {
                 range,
                 item: self.items,
@@ -419,6 +419,18 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         self.at = range.end;
         self.items += 1;
         Ok(Step::Item)
+    }
+
+    /// Returns the schema of a part's records. If the part shows groups that the schema does not have,
+    /// returns the whole schema, with which the part is then rejected.
+    fn schema_of(&mut self, part: &Part<'_>) -> Option<Arc<SchemaEntry>> {
+        let entry = self.schema.as_mut()?;
+        if entry.shown() != part.groups
+            && let Ok(projection) = entry.projection(part.groups)
+        {
+            *entry = projection;
+        }
+        Some(Arc::clone(entry))
     }
 
     /// Passes an item to `visit` that may occur within a run. If `visit` rejects the item, and a

@@ -3,6 +3,7 @@
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
+use moteseal_core::schema::Groups;
 use moteseal_seal::Seal;
 use moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
 
@@ -85,6 +86,41 @@ pub fn rebuilt_part(
     append(out, bound, |writer| part.encode_head(writer, levels, digests, events.len()));
     out.extend_from_slice(events);
     part_tail(out, part.signature);
+}
+
+/// Appends a copy of a received part that shows the column groups `shown`, with the digests and events
+/// that show them.
+pub fn part_showing(
+    out: &mut Vec<u8>,
+    part: &stream::Part<'_>,
+    shown: Groups,
+    digests: &[u8],
+    events: &[u8],
+) {
+    let gaps = match &part.select {
+        stream::Select::Levels(_) => 0,
+        stream::Select::Events(gaps) => gaps.len() as usize * 5,
+    };
+    append(out, PART_OVERHEAD + gaps + digests.len(), |writer| {
+        part.encode_head_showing(writer, shown, digests, events.len())
+    });
+    out.extend_from_slice(events);
+    part_tail(out, part.signature);
+}
+
+/// Appends the head of a part of `seal` that shows the column groups `shown` only. Otherwise as
+/// [`part_head`].
+pub fn part_head_showing<S>(
+    out: &mut Vec<u8>,
+    seal: &Seal<S>,
+    shown: Groups,
+    selection: Selection<'_>,
+    digests: &[u8],
+    events: usize,
+) {
+    append(out, part_bound(selection, digests.len(), 0), |writer| {
+        stream::encode_part_head_showing(writer, seal, shown, selection, digests, events)
+    });
 }
 
 /// Appends the end of a part, after its events.

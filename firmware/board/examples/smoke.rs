@@ -31,11 +31,12 @@ fn main() -> ! {
         board.flash.program(flash::LENGTH, [0; 4]).is_err()
             && board.flash.erase(flash::LENGTH / flash::SECTOR).is_err()
     );
-    println!("provision: {} bytes, first {:02x}", board.provision.len(), board.provision[0]);
+    let provision = board.provision.split_front(usize::MAX);
+    println!("provision: {} bytes, first {:02x}", provision.len(), provision[0]);
     for &byte in b"hello, line\n" {
         while !board.uart.write(byte) {}
     }
-    if board.provision[0] == b'e' {
+    if provision[0] == b'e' {
         while let Some(byte) = wait(&mut board) {
             while !board.uart.write(byte) {}
             if byte == b'\n' {

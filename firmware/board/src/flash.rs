@@ -36,6 +36,39 @@ impl Flash {
         Self { start: &raw mut __flashpage_start, length: LENGTH, sector: SECTOR }
     }
 
+    /// Returns the two pages for the keys of encrypted columns. The caller must be the only one.
+    #[cfg(feature = "mps2-an385")]
+    pub(crate) fn keys() -> Self {
+        unsafe extern "C" {
+            static mut __keypages_start: u32;
+        }
+        Self { start: &raw mut __keypages_start, length: LENGTH, sector: SECTOR }
+    }
+
+    /// Returns the region for provisioning. The caller must be the only one.
+    pub(crate) fn provision() -> Self {
+        unsafe extern "C" {
+            static mut __provision_start: u32;
+            static __provision_end: u32;
+        }
+        let start = &raw mut __provision_start;
+        let length = (&raw const __provision_end).addr() - start.addr();
+        Self { start, length, sector: length }
+    }
+
+    /// Removes bytes from the start of the region, and returns them. The region then consists of the
+    /// bytes after them only, and has no sectors. `length` is rounded down to a multiple of 4, and is at
+    /// most the length of the region.
+    pub fn split_front(&mut self, length: usize) -> &'static [u8] {
+        let length = length.min(self.length) / 4 * 4;
+        let front = self.start.cast::<u8>();
+        self.start = front.wrapping_add(length).cast();
+        (self.length, self.sector) = (self.length - length, usize::MAX);
+        // SAFETY: the linker script reserves these bytes, and no other value can change them from now
+        // on, because this region no longer has them.
+        unsafe { core::slice::from_raw_parts(front, length) }
+    }
+
     /// Returns the region with the slots for firmware. The caller must be the only one.
     #[cfg(feature = "slots")]
     pub(crate) fn slots() -> Self {

@@ -68,8 +68,13 @@ pub struct Board {
     /// The counter of instructions.
     #[cfg(feature = "mps2-an385")]
     pub instructions: Instructions,
-    /// The region of flash for provisioning. The provisioning blob is at its start.
-    pub provision: &'static [u8],
+    /// Two pages of flash for the keys of encrypted columns. The other board has none, because QEMU does
+    /// not emulate writing to its region for provisioning, where the keys must be erased.
+    #[cfg(feature = "mps2-an385")]
+    pub keys: Flash,
+    /// The region of flash for provisioning. The provisioning blob is at its start, and the keys of
+    /// encrypted columns may follow it.
+    pub provision: Flash,
 }
 
 impl Board {
@@ -87,7 +92,9 @@ impl Board {
             watchdog: Watchdog::new(),
             #[cfg(feature = "mps2-an385")]
             instructions: Instructions::new(),
-            provision: provision(),
+            #[cfg(feature = "mps2-an385")]
+            keys: Flash::keys(),
+            provision: Flash::provision(),
         })
     }
 }
@@ -115,15 +122,4 @@ pub fn start_image(slots: &Flash, offset: usize) {
         (*cortex_m::peripheral::SCB::PTR).vtor.write(image.as_ptr().addr() as u32);
         cortex_m::asm::bootload(image.as_ptr().cast());
     }
-}
-
-fn provision() -> &'static [u8] {
-    unsafe extern "C" {
-        static __provision_start: u8;
-        static __provision_end: u8;
-    }
-    let (start, end) = (&raw const __provision_start, &raw const __provision_end);
-    // SAFETY: the linker script reserves the region for provisioning, nothing else is in it, and
-    // the program does not write to it.
-    unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }

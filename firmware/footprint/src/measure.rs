@@ -54,8 +54,8 @@ impl Meter {
     /// Takes the board and returns the meter and the input.
     #[must_use]
     pub fn start() -> (Self, Input) {
-        let Some(board) = Board::take() else { failed("no board") };
-        let input = Input(board.provision);
+        let Some(mut board) = Board::take() else { failed("no board") };
+        let input = Input(board.provision.split_front(usize::MAX));
         (Self(board), input)
     }
 

@@ -426,6 +426,11 @@ fn start(
     plan.check_capacity(sources).map_err(|_| "CapacityExceeded")?;
     let schema = Schema::decode(provisioning.schema).map_err(|error| error.name())?;
     plan.bind(&schema).map_err(|_| "UnknownColumn")?;
+    // A querier could read the values of an encrypted column without a grant of its owner.
+    let is_encrypted = |name: &str| schema.field(name).is_some_and(|field| field.suite.is_some());
+    if plan.columns().any(|column| is_encrypted(column.name)) {
+        return Err("ColumnEncrypted");
+    }
     let epoch_ms = u64::from(plan.epoch_ms());
     // The mote does nothing else while it computes noise.
     if plan.noise_steps() > within(epoch_ms).saturating_mul(NOISE_STEPS_PER_MS) {

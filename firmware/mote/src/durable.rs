@@ -29,8 +29,8 @@ use crate::flash::Flash;
 use crate::journal::{Journal, JournalError, Page};
 
 /// The maximum length of a closed seal's open item and part item together, in bytes. The part item
-/// has no events; the group may have up to 32 levels.
-pub const MAX_ITEMS: usize = 720;
+/// has no events; the group may have up to 32 levels, and the schema two encrypted columns.
+pub const MAX_ITEMS: usize = 768;
 /// The maximum number of runs of answers that no seal states yet. A run covers consecutive epochs
 /// of one query. Half of the runs are reserved for the answers of a seal that is given up.
 const MAX_UNSTATED: usize = 16;

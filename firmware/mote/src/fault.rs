@@ -1,5 +1,6 @@
 //! The faults that end the mote's program.
 
+use crate::flash::FlashFailed;
 use crate::journal::JournalError;
 
 /// Why the mote cannot continue.
@@ -11,12 +12,16 @@ pub enum Fault {
     /// The schema is invalid, its records are longer than 65,535 bytes, or a reading does not have
     /// its record size.
     Schema,
+    /// The schema has column groups, which this firmware cannot seal.
+    ColumnGroups,
     /// The flash does not contain the readings that the provisioning selects.
     Readings,
     /// The group has more levels than this firmware supports.
     Levels,
     /// The seal could not be signed.
     Sign,
+    /// There are no keys of the encrypted columns, or not for the epoch.
+    NoKeys,
 }
 
 impl Fault {
@@ -26,10 +31,18 @@ impl Fault {
         match self {
             Self::Journal(error) => error.name(),
             Self::Schema => "SchemaUnusable",
+            Self::ColumnGroups => "ColumnGroups",
             Self::Readings => "NoSuchReadings",
             Self::Levels => "LevelsMismatch",
             Self::Sign => "NotSigned",
+            Self::NoKeys => "NoStreamSecret",
         }
+    }
+}
+
+impl From<FlashFailed> for Fault {
+    fn from(error: FlashFailed) -> Self {
+        Self::Journal(error.into())
     }
 }
 

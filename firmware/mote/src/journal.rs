@@ -210,7 +210,7 @@ impl<F: Flash> Journal<F> {
             journal.retire(1 - journal.page)?;
         }
         if is_cut {
-            journal.swap(state, snapshot)?;
+            journal.rewrite(state, snapshot)?;
         }
         Ok(journal)
     }
@@ -274,7 +274,7 @@ impl<F: Flash> Journal<F> {
     ) -> Result<(), JournalError> {
         let mut page = Page { flash: &mut self.flash, page: self.page, end: self.end };
         match page.record(kind, content) {
-            Err(JournalError::Full) => self.swap(state, snapshot),
+            Err(JournalError::Full) => self.rewrite(state, snapshot),
             written => {
                 self.end = page.end;
                 written
@@ -283,8 +283,11 @@ impl<F: Flash> Journal<F> {
     }
 
     /// Writes a snapshot to the other page and puts that page in force by writing its head. Then
-    /// erases the old page.
-    fn swap<S>(
+    /// erases the old page, so that nothing of its content is left.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn rewrite<S>(
         &mut self,
         state: &S,
         snapshot: impl FnOnce(&S, &mut Page<'_, F>) -> Result<(), JournalError>,

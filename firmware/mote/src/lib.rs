@@ -1,6 +1,7 @@
 //! A complete mote that needs no heap. It seals its readings as stars or trees within its group's
 //! budget, answers private sums, and acts on authenticated broadcasts. It stores everything that
-//! must survive a reboot in two pages of flash (spec/mote.md). If its board has slots for firmware,
+//! must survive a reboot in two pages of flash, and the keys of encrypted columns in two others
+//! (spec/mote.md). If its board has slots for firmware,
 //! it receives and installs images of itself (spec/update.md).
 //!
 //! The mote is generic over its flash and its source of readings, so that tests can run it on a
@@ -14,6 +15,7 @@
 pub mod answerer;
 #[cfg(feature = "board")]
 pub mod board_flash;
+pub mod column_keys;
 pub mod command;
 pub mod durable;
 mod fault;

@@ -22,8 +22,13 @@ use moteseal_board::{Board, entry, reset};
 use moteseal_broadcast::firmware::{IMAGE_TAG, image_tag, version_of};
 use moteseal_core::digest::Digest;
 use moteseal_core::health::Policy;
-use moteseal_core::provision::Provisioning;
+use moteseal_core::provision::{Provisioning, blob_end};
+#[cfg(feature = "mps2-an385")]
+use moteseal_core::schema::Schema;
 use moteseal_mote::board_flash::Paged;
+#[cfg(feature = "mps2-an385")]
+use moteseal_mote::column_keys::ColumnKeys;
+use moteseal_mote::column_keys::SealKeys;
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
@@ -43,7 +48,7 @@ const BUFFER: usize = 4 << 10;
 const RECORD: usize = 4;
 /// The maximum length of a packet of the serial line, in bytes.
 const PACKET: usize = room(MAX_BODY);
-/// The recorded readings of three motes from data/telosb, one mote after another (see build.rs).
+/// Recorded readings from data/telosb (see build.rs).
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/readings.bin"));
 
 /// The board's flash page, divided into the journal's two pages.
@@ -122,12 +127,22 @@ fn stop(name: &str, status: u8) -> ! {
 fn main() -> ! {
     #[cfg(feature = "report")]
     moteseal_board::stack::paint();
-    let Some(board) = Board::take() else { stop("BoardTaken", 1) };
-    let provisioning = match Provisioning::decode(board.provision) {
+    let Some(mut board) = Board::take() else { stop("BoardTaken", 1) };
+    let blob = board.provision.split_front(blob_end(board.provision.bytes()));
+    let provisioning = match Provisioning::decode(blob) {
         Ok(provisioning) => provisioning,
         Err(error) => stop(error.name(), 2),
     };
     let Ok(flash) = journal_pages(board.flash) else { stop("FlashFailed", 3) };
+    #[cfg(feature = "mps2-an385")]
+    let mut keys = match column_keys(&provisioning, board.keys, board.provision) {
+        Ok(keys) => keys,
+        Err(fault) => stop(fault.name(), 3),
+    };
+    #[cfg(feature = "mps2-an385")]
+    let keys = keys.as_mut().map(|keys| keys as &mut dyn SealKeys);
+    #[cfg(not(feature = "mps2-an385"))]
+    let keys = None;
     let parts = Parts {
         uart: board.uart,
         clock: board.clock,
@@ -138,14 +153,31 @@ fn main() -> ! {
     let slots = Some(Paged(board.slots));
     #[cfg(not(feature = "slots"))]
     let slots = None;
-    let Err(fault) = run(&provisioning, flash, slots, parts);
+    let Err(fault) = run(&provisioning, flash, slots, keys, parts);
     stop(fault.name(), 3)
+}
+
+/// Returns the keys of the schema's encrypted columns, if it has any. `provision` is the region after
+/// the blob, which contains the keys until the first start.
+#[cfg(feature = "mps2-an385")]
+#[inline(never)]
+fn column_keys(
+    provisioning: &Provisioning<'_>,
+    pages: BoardFlash,
+    provision: BoardFlash,
+) -> Result<Option<ColumnKeys<Pages>>, Fault> {
+    let schema = Schema::decode(provisioning.schema).map_err(|_| Fault::Schema)?;
+    if schema.encrypted_count() == 0 {
+        return Ok(None);
+    }
+    ColumnKeys::open(journal_pages(pages)?, &mut Paged::<4>(provision), &schema).map(Some)
 }
 
 fn run(
     provisioning: &Provisioning<'_>,
     flash: Pages,
     slots: Option<SlotPages>,
+    keys: Option<&mut dyn SealKeys>,
     mut parts: Parts,
 ) -> Result<Infallible, Fault> {
     parts.uart.start();
@@ -159,7 +191,8 @@ fn run(
     let mut opened = Durable::open(flash, provisioning.device, provisioning.certificate, settings);
     let durable = opened.as_mut().map_err(|error| *error)?;
     let Some(audience) = &provisioning.audience else {
-        return work(provisioning, durable, None, parts);
+        let keys = keys.map(|keys| keys as &mut dyn SealKeys);
+        return work(provisioning, durable, None, keys, parts);
     };
     // The node's seed is secret, and different at each start.
     let boots = durable.memory().boots().to_be_bytes();
@@ -176,15 +209,17 @@ fn run(
     let version = VERSION;
     let mut updates = slots.map(|slots| Updates::new(slots, audience, BOARD, version));
     let listener = Listener::new(&mut broadcast_node, &mut shelf, updates.as_mut(), now_ms);
-    work(provisioning, durable, Some(listener), parts)
+    let keys = keys.map(|keys| keys as &mut dyn SealKeys);
+    work(provisioning, durable, Some(listener), keys, parts)
 }
 
 /// Runs the mote until it fails. The arguments borrow from the stack frame of [`run`].
 #[inline(never)]
-fn work<'p>(
+fn work<'p, 'd>(
     provisioning: &'p Provisioning<'p>,
-    durable: &mut Durable<Pages>,
-    listener: Option<Listener<'p, '_, SlotPages>>,
+    durable: &'d mut Durable<Pages>,
+    listener: Option<Listener<'p, 'd, SlotPages>>,
+    keys: Option<&'d mut dyn SealKeys>,
     parts: Parts,
 ) -> Result<Infallible, Fault> {
     let Parts { mut uart, clock, .. } = parts;
@@ -192,6 +227,9 @@ fn work<'p>(
     let mut watchdog = parts.watchdog;
     let readings = Recording::new(TABLE, RECORD, provisioning.window).ok_or(Fault::Readings)?;
     let mut mote = Mote::<_, _, LEVELS, BUFFER, _>::new(provisioning, durable, listener, readings);
+    if let Some(keys) = keys {
+        mote.encrypt_with(keys);
+    }
     mote.report_health(Policy::VARIABLE);
     mote.start(clock.now_ms(), &mut notify)?;
     let mut line = Line::<PACKET, PACKET>::new(

@@ -14,7 +14,7 @@ use moteseal_core::health::Policy;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::Provisioning;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
+use moteseal_core::record::{EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
 use moteseal_core::signed_time::TimeRange;
 use moteseal_seal::device_session::{
@@ -26,13 +26,14 @@ use moteseal_seal::wire::{Acknowledgement, HealthSession, Refusal};
 use moteseal_serial::{Channel, Counters};
 
 use crate::answerer::Answerer;
+use crate::column_keys::SealKeys;
 use crate::durable::{Durable, Settings};
 pub use crate::fault::Fault;
 use crate::flash::{Flash, NoFlash};
 use crate::health::{Counts, MoteHealth};
 use crate::listener::Listener;
 use crate::notice::{Notice, OnNotice};
-use crate::open_seal::{Open, events_of, sign};
+use crate::open_seal::{Open, begin, events_of, sign};
 use crate::readings::{Next, Readings};
 use crate::retry::Retry;
 use crate::trusted_clock::TrustedClock;
@@ -44,6 +45,9 @@ const BATCH: usize = 8;
 const FRAME_EVENTS: usize = 1024;
 /// After the mote gives up an open seal, it waits this long before it seals the readings again.
 const PAUSE_MS: u64 = 10_000;
+
+/// The epochs of a mote without encrypted columns.
+const EVERY_EPOCH: (EpochNumber, EpochNumber) = (EpochNumber(0), EpochNumber(u64::MAX));
 
 /// A mote for groups of at most `L` levels, with a buffer of `N` bytes for events that the
 /// coordinator has not acknowledged.
@@ -72,6 +76,8 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize, U = NoFlash> {
     answerer: Option<Answerer<'p>>,
     listener: Option<Listener<'p, 'd, U>>,
     health: Option<MoteHealth>,
+    /// The keys of the encrypted columns, if the schema has any.
+    keys: Option<&'d mut dyn SealKeys>,
 }
 
 impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
@@ -111,7 +117,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             answerer: provisioning.sums.as_ref().map(|of| Answerer::new(provisioning, of)),
             listener,
             health: None,
+            keys: None,
         }
+    }
+
+    /// Sets the keys of the schema's encrypted columns. A mote without them refuses such a schema.
+    pub fn encrypt_with(&mut self, keys: &'d mut dyn SealKeys) {
+        self.keys = Some(keys);
     }
 
     /// Makes the mote report its health to the coordinator.
@@ -127,16 +139,21 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
     /// Starts the mote. Call this before any other method.
     ///
     /// # Errors
-    /// `Schema`, `Levels`, `Journal`.
+    /// `Schema`, `Levels`, `NoKeys`, `Journal`.
     pub fn start(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         let schema = Schema::decode(self.provisioning.schema).map_err(|_| Fault::Schema)?;
         self.framing = schema
             .record_size()
             .map_or(Some(Framing::Prefixed), Framing::fixed)
             .ok_or(Fault::Schema)?;
-        // A mote has no stream secret yet, so it must not seal these columns.
-        if schema.encrypted_count() > 0 {
-            return Err(Fault::Schema);
+        // A mote has one digest for each level, so it must not seal column groups.
+        if !schema.groups().is_empty() {
+            return Err(Fault::ColumnGroups);
+        }
+        if schema.encrypted_count() == 0 {
+            self.keys = None;
+        } else if self.keys.is_none() {
+            return Err(Fault::NoKeys);
         }
         // The sources of readings do not make records with texts.
         if schema.record_size().is_none() && !schema.is_opaque() {
@@ -409,9 +426,18 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         };
         let own = self.provisioning.epoch_of(unix_ms);
         let (first, last) = self.provisioning.epochs;
-        if own < first {
-            // Readings from before the roster's first epoch cannot be sealed. The next seal states
-            // that readings are missing.
+        // The epochs of seals never decrease, even if the times of the readings do.
+        let closed = memory
+            .position()
+            .last
+            .filter(|_| memory.position().epoch_closed)
+            .map(|(_, epoch)| EpochNumber(epoch.0.saturating_add(1)));
+        let least = memory.epoch().max(closed).unwrap_or_default();
+        let epoch = own.max(least);
+        let (oldest, newest) = self.keys.as_ref().map_or(EVERY_EPOCH, |keys| keys.epochs());
+        if own < first || epoch < oldest {
+            // Readings from before the roster's first epoch, or of an epoch whose keys are erased,
+            // cannot be sealed. The next seal states that readings are missing.
             if let Some(open) = &mut self.open {
                 open.end(false);
                 return Ok(false);
@@ -422,15 +448,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             self.place = self.place.saturating_add(1);
             return Ok(true);
         }
-        // The epochs of seals never decrease, even if the times of the readings do.
-        let closed = memory
-            .position()
-            .last
-            .filter(|_| memory.position().epoch_closed)
-            .map(|(_, epoch)| EpochNumber(epoch.0.saturating_add(1)));
-        let least = memory.epoch().max(closed).unwrap_or_default();
-        let epoch = own.max(least);
-        if last.is_some_and(|last| epoch > last) {
+        if epoch > newest || last.is_some_and(|last| epoch > last) {
             match &mut self.open {
                 Some(open) => open.end(true),
                 None if memory.sealed().is_none() => {
@@ -452,14 +470,17 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             let index = self.durable.open_seal(epoch)?;
             let scheme = self.durable.memory().settings().scheme;
             let announced = self.session.round_of(epoch);
+            if let Some(keys) = &mut self.keys {
+                keys.advance(epoch)?;
+            }
             begin(
                 &mut self.open,
-                self.provisioning,
+                (self.provisioning, self.keys.as_deref(), self.durable.memory().boots()),
                 self.framing,
                 (index, epoch),
                 scheme,
                 announced,
-            );
+            )?;
             notify(Notice::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
@@ -648,20 +669,6 @@ fn fits(framing: Framing, record: &[u8]) -> bool {
         Framing::Fixed(size) => record.len() == usize::from(size.get()),
         Framing::Prefixed => record.len() <= usize::from(u16::MAX),
     }
-}
-
-/// Opens a seal. This function is never inlined, so that its temporary values occupy the stack only
-/// during the call.
-#[inline(never)]
-fn begin<const L: usize, const N: usize>(
-    open: &mut Option<Open<L, N>>,
-    provisioning: &Provisioning<'_>,
-    framing: Framing,
-    which: (SealIndex, EpochNumber),
-    scheme: Scheme,
-    announced: Round,
-) {
-    *open = Open::new(provisioning, framing, which, scheme, announced);
 }
 
 /// Returns the oldest seal that the coordinator does not have: the signed seal if there is one,

@@ -8,7 +8,7 @@ use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex};
+use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::signature::{SignError, Signer as _};
 use moteseal_seal::device_session::link_statement;
 use moteseal_seal::follow::Limits;
@@ -22,7 +22,9 @@ use moteseal_seal::stream::{
 use moteseal_seal::tree::Tree;
 use moteseal_seal::{Answers, MAX_MESSAGE, Position, Seal, Star, Statement, Unverified, star};
 
+use crate::column_keys::{Encryption, MAX_RECORD, SealKeys};
 use crate::durable::MAX_ITEMS;
+use crate::fault::Fault;
 
 /// The height of a tree. It allows about a million events.
 const HEIGHT: usize = 20;
@@ -45,6 +47,8 @@ pub(crate) struct Open<const L: usize, const N: usize> {
     /// has also ended.
     pub(crate) ended: Option<bool>,
     fold: Fold<L>,
+    /// The encryption of the records, if the schema has encrypted columns.
+    encryption: Option<Encryption>,
 }
 
 /// The open item and the part item of a signed seal.
@@ -72,6 +76,7 @@ impl<const L: usize, const N: usize> Open<L, N> {
         (index, epoch): (SealIndex, EpochNumber),
         scheme: Scheme,
         announced: Round,
+        encryption: Option<Encryption>,
     ) -> Option<Self> {
         let salt = SaltKey::new(*provisioning.salt_key).salt(provisioning.device, index);
         let fold = match scheme {
@@ -90,14 +95,24 @@ impl<const L: usize, const N: usize> Open<L, N> {
         };
         let forwarder =
             Forwarder::new(index, epoch, (scheme, framing), provisioning.levels, announced);
-        Some(Self { index, epoch, forwarder, ended: None, fold })
+        Some(Self { index, epoch, forwarder, ended: None, fold, encryption })
     }
 
-    /// Adds the next event. Returns an error if the seal has no room for it.
+    /// Encrypts and adds the next event. Returns an error if the seal has no room for it.
     pub(crate) fn take(&mut self, record: &[u8]) -> Result<(), PushError> {
         if self.forwarder.noted() >= Limits::default().max_events {
             return Err(PushError::Full);
         }
+        // From here on, the record is ciphertext. If it finds no room, the seal ends, so that no other
+        // record is encrypted for the same place.
+        let mut buffer = [0; MAX_RECORD];
+        let seq = Sequence(self.forwarder.noted().into());
+        let record = match &mut self.encryption {
+            Some(encryption) => {
+                encryption.encrypt(seq, record, &mut buffer).ok_or(PushError::Full)?
+            }
+            None => record,
+        };
         let level = match &mut self.fold {
             // A star always has room, because its forwarder gives up levels if necessary.
             Fold::Star(star) => star.push(record)?,
@@ -145,6 +160,7 @@ impl<const L: usize, const N: usize> Open<L, N> {
         link_statement(&mut statement, position, &self.forwarder);
         (statement.epoch, statement.last_in_epoch) = (self.epoch, self.ended.unwrap_or(false));
         statement.schema = schema;
+        statement.keys = self.encryption.as_ref().map(Encryption::commitments);
         statement.salt = SaltKey::new(*provisioning.salt_key).salt(provisioning.device, self.index);
         statement.answered = *answers;
         let root = match &mut self.fold {
@@ -167,6 +183,29 @@ impl<const L: usize, const N: usize> Open<L, N> {
         };
         Seal::new(statement, root, provisioning.signer.algorithm())
     }
+}
+
+/// Opens a seal, with the keys of the schema's encrypted columns if it has any, and the number of the
+/// mote's starts. This function is never inlined, so that its temporary values occupy the stack only
+/// during the call.
+///
+/// # Errors
+/// `NoKeys`.
+#[inline(never)]
+pub(crate) fn begin<const L: usize, const N: usize>(
+    open: &mut Option<Open<L, N>>,
+    (provisioning, keys, starts): (&Provisioning<'_>, Option<&dyn SealKeys>, u32),
+    framing: Framing,
+    which: (SealIndex, EpochNumber),
+    scheme: Scheme,
+    announced: Round,
+) -> Result<(), Fault> {
+    let seal = (provisioning.device, which.0);
+    let encryption = keys.map(|keys| keys.encryption(provisioning.schema, seal, starts));
+    // Without its keys, nothing is sealed in plaintext.
+    let encryption = encryption.map(|encryption| encryption.ok_or(Fault::NoKeys)).transpose()?;
+    *open = Open::new(provisioning, framing, which, scheme, announced, encryption);
+    Ok(())
 }
 
 /// Signs a seal and writes the items of its closing frame.

@@ -146,7 +146,7 @@ static void close_seal(void) {
     char path[] = "mote-0.mseal";
     moteseal_seal_info info;
     size_t length = 0;
-    check("close", moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
+    check("close", moteseal_star_close(star, &device, &chain, 1, NULL, NULL, &seal));
     check("message", moteseal_seal_message(&seal, work, sizeof work, &length));
     check("sign", moteseal_sign(&key, work, length, signature));
     check("commit", moteseal_seal_commit(&seal, &chain, record));

@@ -1,11 +1,14 @@
 /* A sensor node on Linux: it seals recorded readings, one epoch after another, and continues its
  * chain after a restart.
  *
- *   seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY
+ *   seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY [COLUMN_KEYS [STREAM_SECRET]]
  *
  * READINGS has lines `2010-05-09T09:00:05Z,27.95,45.90,...`: time, temperature in Cel, relative
  * humidity in %. The file CHAIN stores the chain's record. The program writes one file for each
  * epoch; `moteseal verify` and `moteseal push` read these files.
+ *
+ * With COLUMN_KEYS, both columns are encrypted. This file stores their keys. At the first run, it does
+ * not exist, and the keys come from STREAM_SECRET (`moteseal owner add`), which can be removed then.
  *
  * A mote would write each event to flash when it arrives, and the record to a separate page.
  * Everything else would be the same. */
@@ -24,6 +27,8 @@
 #define EVENT 4             /* two big-endian 16-bit numbers */
 #define MAX_EVENTS 4096     /* of an epoch */
 #define MAX_FILE 65536
+#define COLUMNS 2           /* temperature and humidity */
+#define KEYS_RECORD (MOTESEAL_COLUMN_KEYS_OVERHEAD + COLUMNS * MOTESEAL_COLUMN_KEY)
 
 static void fail(const char *what, moteseal_error error) {
     fprintf(stderr, "seal: %s: %s\n", what, moteseal_error_name(error));
@@ -90,11 +95,26 @@ static void read_hex32(const char *path, uint8_t out[32]) {
     memset(text, 0, sizeof text);
 }
 
+/* Fills a nonce with random bytes. */
+static void draw_nonce(uint8_t nonce[12]) {
+    FILE *random = fopen("/dev/urandom", "rb");
+    if (random == NULL || fread(nonce, 1, 12, random) != 12) {
+        perror("/dev/urandom");
+        exit(1);
+    }
+    fclose(random);
+}
+
 struct node {
     moteseal_device device;
     moteseal_chain chain;
     uint64_t star_memory[MOTESEAL_STAR_SIZE(16) / 8];
     moteseal_star *star; /* in star_memory */
+    uint64_t keys_memory[MOTESEAL_COLUMN_KEYS_SIZE(COLUMNS) / 8];
+    moteseal_column_keys *keys; /* in keys_memory; null without encryption */
+    uint64_t cipher_memory[MOTESEAL_CIPHER_SIZE(COLUMNS) / 8];
+    moteseal_cipher *cipher; /* in cipher_memory; null without encryption */
+    const char *keys_path;
     moteseal_signing_key key;
     uint8_t salt_key[32];
     uint8_t schema[256];
@@ -105,6 +125,38 @@ struct node {
     const char *directory;
 };
 
+/* Stores the keys of the encrypted columns. The file before it, which opens earlier epochs, is
+ * replaced; on flash, the mote erases it. */
+static void store_keys(struct node *node) {
+    uint8_t record[KEYS_RECORD];
+    size_t length = 0;
+    check("column keys", moteseal_column_keys_record(node->keys, record, sizeof record, &length));
+    write_file(node->keys_path, record, length);
+    memset(record, 0, sizeof record);
+}
+
+/* Reads the keys of the encrypted columns; at the first run, derives them from the stream secret. */
+static void load_keys(struct node *node, const char *secret_path) {
+    uint8_t record[KEYS_RECORD], secret[32];
+    node->keys = (moteseal_column_keys *)node->keys_memory;
+    node->cipher = (moteseal_cipher *)node->cipher_memory;
+    size_t length = read_file(node->keys_path, record, sizeof record, secret_path == NULL);
+    if (length > 0) {
+        check("column keys", moteseal_column_keys_restore(node->keys, sizeof node->keys_memory, node->schema, node->schema_length, record, length));
+        return;
+    }
+    /* A line: 64 hexadecimal digits, a space, the base epoch. */
+    uint8_t text[128] = {0};
+    read_hex32(secret_path, secret);
+    read_file(secret_path, text, sizeof text - 1, 1);
+    const uint64_t base = strtoull((const char *)text + 64, NULL, 10);
+    check("column keys", moteseal_column_keys_begin(node->keys, sizeof node->keys_memory, node->schema, node->schema_length, secret, base,
+                                                    node->device.first_epoch));
+    memset(text, 0, sizeof text);
+    memset(secret, 0, sizeof secret);
+    store_keys(node);
+}
+
 /* Opens the next seal. Its record is durable before the first event is added. */
 static void open_seal(struct node *node, uint64_t epoch) {
     uint8_t record[MOTESEAL_CHAIN_RECORD];
@@ -113,6 +165,13 @@ static void open_seal(struct node *node, uint64_t epoch) {
     size_t length = read_file(node->chain_path, record, sizeof record, 1);
     check("record", moteseal_chain_persisted(&node->chain, record, length));
     check("star", moteseal_star_begin(node->star, sizeof node->star_memory, &node->device, &node->chain, node->salt_key));
+    if (node->keys != NULL) {
+        uint8_t nonce[12];
+        draw_nonce(nonce);
+        check("cipher", moteseal_cipher_begin(node->cipher, sizeof node->cipher_memory, node->keys, &node->device, &node->chain, node->schema,
+                                              node->schema_length, nonce));
+        store_keys(node);
+    }
     node->count = 0;
 }
 
@@ -124,7 +183,7 @@ static void close_seal(struct node *node) {
     moteseal_seal_info info;
     size_t length = 0;
 
-    check("close", moteseal_star_close(node->star, &node->device, &node->chain, 1, NULL, &seal));
+    check("close", moteseal_star_close(node->star, &node->device, &node->chain, 1, NULL, node->cipher, &seal));
     check("message", moteseal_seal_message(&seal, message, sizeof message, &length));
     check("sign", moteseal_sign(&node->key, message, length, signature));
     check("bundle", moteseal_bundle(&seal, node->schema, node->schema_length, node->events, node->count * EVENT, signature,
@@ -138,6 +197,7 @@ static void close_seal(struct node *node) {
     write_file(node->chain_path, record, sizeof record);
     printf("%s: epoch %llu, %lu events in %zu bytes\n", path, (unsigned long long)info.epoch, (unsigned long)info.events, length);
     moteseal_seal_wipe(&seal);
+    moteseal_cipher_wipe(node->cipher, sizeof node->cipher_memory);
 }
 
 /* Returns the number in hundredths, rounded. */
@@ -151,8 +211,8 @@ int main(int argc, char **argv) {
     static uint8_t file[MAX_FILE], scratch[MAX_FILE + MOTESEAL_ROSTER_SCRATCH];
     uint8_t operator_key[MOTESEAL_MAX_PUBLIC_KEY], algorithm = 0;
     size_t key_length = 0;
-    if (argc != 9) {
-        fprintf(stderr, "usage: seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY\n");
+    if (argc < 9 || argc > 11) {
+        fprintf(stderr, "usage: seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY [COLUMN_KEYS [STREAM_SECRET]]\n");
         return 2;
     }
     node.star = (moteseal_star *)node.star_memory;
@@ -165,9 +225,16 @@ int main(int argc, char **argv) {
     length = read_file(argv[1], file, sizeof file, 1);
     check("roster", moteseal_device_from_roster(file, length, algorithm, operator_key, key_length, argv[3], scratch, sizeof scratch,
                                                 &node.device));
-    const char *columns[] = {"temperature:Cel:i16/100", "humidity:%RH:u16/100"};
-    check("schema", moteseal_schema_encode(columns, 2, node.schema, sizeof node.schema, &node.schema_length));
+    const char *plain[COLUMNS] = {"temperature:Cel:i16/100", "humidity:%RH:u16/100"};
+    const char *encrypted[COLUMNS] = {"temperature:Cel:i16/100!", "humidity:%RH:u16/100!"};
+    node.keys_path = argc > 9 ? argv[9] : NULL;
+    const char *const *columns = node.keys_path == NULL ? plain : encrypted;
+    check("schema", moteseal_schema_encode(columns, COLUMNS, node.schema, sizeof node.schema, &node.schema_length));
     check("schema", moteseal_device_set_schema(&node.device, node.schema, node.schema_length));
+
+    if (node.keys_path != NULL) {
+        load_keys(&node, argc > 10 ? argv[10] : NULL);
+    }
 
     length = read_file(argv[4], file, sizeof file, 1);
     check("key", moteseal_signing_key_from_pem(&node.key, file, length));
@@ -215,6 +282,10 @@ int main(int argc, char **argv) {
         event[1] = (uint8_t)temperature;
         event[2] = (uint8_t)((unsigned)humidity >> 8);
         event[3] = (uint8_t)humidity;
+        if (node.cipher != NULL) {
+            /* From here on, the node has no plaintext of the event. */
+            check("encrypt", moteseal_cipher_encrypt(node.cipher, (uint32_t)node.count, event, EVENT));
+        }
         check("event", moteseal_star_push(node.star, event, EVENT, NULL));
         node.count++;
     }
@@ -222,6 +293,7 @@ int main(int argc, char **argv) {
     if (is_open) {
         close_seal(&node);
     }
+    moteseal_column_keys_wipe(node.keys, sizeof node.keys_memory);
     moteseal_signing_key_wipe(&node.key);
     memset(node.salt_key, 0, sizeof node.salt_key);
     return 0;

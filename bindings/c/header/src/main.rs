@@ -19,6 +19,8 @@ const SOURCES: &[&str] = &[
     "device",
     "chain_position",
     "key",
+    "column_keys",
+    "cipher",
     "star",
     "tree",
     "seal",
@@ -30,7 +32,8 @@ const SOURCES: &[&str] = &[
 ];
 
 const INTRODUCTION: &str = "\
-/* Moteseal for firmware in C: makes seals, encrypts values for private sums, receives broadcasts.
+/* Moteseal for firmware in C: makes seals, encrypts columns of their events, encrypts values for
+ * private sums, receives broadcasts.
  *
  * moteseal-header generates this file from bindings/c/library/src. Edit those sources, then run
  * `cargo run -p moteseal-header -- write` in bindings/c.
@@ -41,12 +44,13 @@ const INTRODUCTION: &str = "\
  *  - Only one thread at a time may use an object. Different objects are independent.
  *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};`, and begin it
  *    before any other use: the comments state which functions begin a state. You choose the size
- *    of a star, a tree and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels),
- *    MOTESEAL_TREE_SIZE(height) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
+ *    of a star, a tree, column keys, a cipher and a broadcast receiver: reserve
+ *    MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height), MOTESEAL_COLUMN_KEYS_SIZE(columns),
+ *    MOTESEAL_CIPHER_SIZE(columns) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
  *    aligned to 8 bytes. The function that begins the state checks size and alignment.
  *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
- *    Do not copy a permit, a guard or a chain: each prevents a number from being used twice, and
- *    with a copy the number could be used twice.
+ *    Do not copy a permit, a guard, a chain or a cipher: each prevents a number from being used
+ *    twice, and with a copy the number could be used twice.
  *  - Every function checks that its pointers are aligned and not null, and that its lengths are in
  *    range. The caller guarantees that memory is as large as stated. Outputs must not overlap
  *    inputs unless the function's comment allows it.
@@ -67,6 +71,14 @@ const MACROS: &[(&str, &str)] = &[
     (
         "MOTESEAL_TREE_SIZE",
         "Bytes of memory for a tree of at most 2^height - 1 events (a height of 1 to 32).",
+    ),
+    (
+        "MOTESEAL_COLUMN_KEYS_SIZE",
+        "Bytes of memory for the keys of at most `columns` encrypted columns (1 to 16).",
+    ),
+    (
+        "MOTESEAL_CIPHER_SIZE",
+        "Bytes of memory for the encryption of a seal with at most `columns` encrypted columns (1 to 16).",
     ),
     (
         "MOTESEAL_BROADCAST_SIZE",

@@ -29,8 +29,8 @@ pub(crate) trait Opaque: Sized {
 pub(crate) trait Storage: Sized {
     /// The value.
     type Value;
-    /// An element of the array that follows the value.
-    type Element: Copy;
+    /// An element of the array that follows the value. It is never dropped, because C overwrites it.
+    type Element;
     /// The first word of a state that was begun: not 0, and different for every type.
     const MARK: u32;
     /// The number of bytes before the elements: the same on every machine, and a multiple of 8.
@@ -136,7 +136,7 @@ pub(crate) fn capacity<O: Storage>(state: *mut O, size: usize) -> Result<usize, 
 ///
 /// # Safety
 /// `state` points to at least `O::size(count)` bytes that nothing else uses, aligned to 8 bytes.
-pub(crate) unsafe fn clear_array<'a, O: Storage>(
+pub(crate) unsafe fn clear_array<'a, O: Storage<Element: Copy>>(
     state: *mut O,
     count: usize,
     element: O::Element,
@@ -153,10 +153,45 @@ pub(crate) unsafe fn clear_array<'a, O: Storage>(
     }
 }
 
-/// Begins a state whose elements [`clear_array`] has filled.
+/// Marks the state as not begun, writes secret elements, and returns them. After an error, all bytes
+/// of the state are zeros.
+///
+/// # Errors
+/// The first error of an element; `BufferTooSmall` if there are more elements than `size` has room
+/// for.
 ///
 /// # Safety
-/// As [`clear_array`]; that function must have been called with the same count.
+/// `state` points to `size` bytes that nothing else uses, aligned to 8 bytes.
+pub(crate) unsafe fn fill_array<'a, O: Storage>(
+    state: *mut O,
+    size: usize,
+    elements: impl Iterator<Item = Result<O::Element, Error>>,
+) -> Result<&'a mut [O::Element], Error> {
+    let room = capacity(state, size)?;
+    // SAFETY: the caller's contract; `fits_array` checked that the elements are aligned and do not
+    // overlap the Slot, and `room` is the number of elements that fit in `size` bytes.
+    unsafe {
+        state.cast::<u32>().write(0);
+        let first = state.cast::<u8>().add(O::FIXED).cast::<O::Element>();
+        let mut count = 0;
+        for element in elements {
+            match element {
+                Ok(element) if count < room => first.add(count).write(element),
+                failed => {
+                    wipe_bytes(state.cast(), size);
+                    return Err(failed.err().unwrap_or(BufferTooSmall));
+                }
+            }
+            count += 1;
+        }
+        Ok(core::slice::from_raw_parts_mut(first, count))
+    }
+}
+
+/// Begins a state whose elements [`clear_array`] or [`fill_array`] has written.
+///
+/// # Safety
+/// As [`clear_array`]; one of these functions must have written as many elements.
 pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value: O::Value) {
     #[allow(clippy::cast_possible_truncation)] // At most `MOST`.
     let slot = Slot { mark: O::MARK, count: count as u32, value: MaybeUninit::new(value) };
@@ -220,10 +255,10 @@ pub(crate) unsafe fn wipe<O: Opaque>(state: *mut O) {
 /// # Safety
 /// `state` is null or points to `size` bytes that nothing else uses.
 pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
-    // Overwrite byte by byte, because the state may be misaligned.
+    // Overwrite byte by byte, because the state may be misaligned. A value that is erased when it is
+    // dropped needs nothing more.
     if !state.is_null() && size <= isize::MAX as usize {
-        // SAFETY: not null and of a possible length; any bytes are valid for MaybeUninit. No value
-        // here needs to be dropped.
+        // SAFETY: not null and of a possible length; any bytes are valid for MaybeUninit.
         unsafe { core::slice::from_raw_parts_mut(state.cast::<MaybeUninit<u8>>(), size) }.zeroize();
     }
 }
@@ -274,6 +309,23 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, length: usize) -> Result<&'a [u
     checked(bytes)?;
     // SAFETY: not null, of a possible length, and `length` bytes long by the caller's contract.
     Ok(unsafe { core::slice::from_raw_parts(bytes, length) })
+}
+
+/// Returns the slice of a pointer and a length, which a function changes in place; the pointer may be
+/// null if the length is 0.
+///
+/// # Safety
+/// As [`bytes`], and nothing else uses the bytes.
+pub(crate) unsafe fn bytes_mut<'a>(bytes: *mut u8, length: usize) -> Result<&'a mut [u8], Error> {
+    if length == 0 {
+        return Ok(&mut []);
+    }
+    if length > isize::MAX as usize {
+        return Err(Error::LengthOutOfRange);
+    }
+    checked(bytes)?;
+    // SAFETY: not null, of a possible length, and `length` bytes long by the caller's contract.
+    Ok(unsafe { core::slice::from_raw_parts_mut(bytes, length) })
 }
 
 /// Returns a reference to an array of `N` bytes.

@@ -65,6 +65,11 @@ pub struct moteseal_device {
     pub levels: u8,
     /// The algorithm of the device's signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
     pub algorithm: u8,
+    /// The number of encrypted columns of the schema. If it is not 0, a seal and an urgent event need
+    /// a `moteseal_cipher`.
+    pub encrypted: u8,
+    /// Zeros.
+    pub reserved: [u8; 7],
 }
 
 /// Converts an algorithm's number in the header (`MOTESEAL_ED25519` or `MOTESEAL_ESP256`).
@@ -164,6 +169,8 @@ pub unsafe extern "C" fn moteseal_device_from_roster(
             record_size: 0,
             levels: period.levels,
             algorithm: number_of(current.algorithm)?,
+            encrypted: 0,
+            reserved: [0; 7],
         };
         // SAFETY: the caller keeps the header's contract.
         unsafe { put(device, value) }
@@ -195,10 +202,11 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
 /// labels, timestamp (milliseconds since 1970, in 8 bytes), point (latitude and longitude in 10^-7
 /// degrees, in 4 bytes each), text32 with the length of the longest text. Texts come after all other
 /// cells of a record, each with its length in one byte. `?` marks a field that may be null, `~` one
-/// whose values another device reported, `#` an id other than the position. spec/objects.md, section
+/// whose values another device reported, `!` one that is encrypted with ChaCha20 and `!aes` one with
+/// AES-128 (`moteseal_cipher`), `#` an id other than the position. spec/objects.md, section
 /// 5, defines the cells and their nulls.
 ///
-/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID]`, for
+/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID]`, for
 ///        example "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
 ///        the result is the schema of opaque records.
 /// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
@@ -233,13 +241,15 @@ pub unsafe extern "C" fn moteseal_schema_encode(
     })
 }
 
-/// Checks an encoded schema and sets a device's schema digest and record size.
+/// Checks an encoded schema and sets a device's schema digest, record size and number of encrypted
+/// columns.
 ///
-/// @param device  The device, already filled in; only `schema` and `record_size` change. A schema
-///        with texts sets `record_size` to 0: records then have different lengths, as without fields.
+/// @param device  The device, already filled in; only `schema`, `record_size` and `encrypted` change.
+///        A schema with texts sets `record_size` to 0: records then have different lengths, as
+///        without fields.
 /// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 /// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-///         bytes; `NoStreamSecret` if a column is encrypted.
+///         bytes; `ColumnGroups` if a column is in a group other than 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_device_set_schema(
     device: *mut moteseal_device,
@@ -251,11 +261,13 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
         // moteseal_device.
         let (device, schema) =
             unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
-        if schema.encrypted_count() > 0 {
-            return Err(Error::NoStreamSecret);
+        if !schema.groups().is_empty() {
+            return Err(Error::ColumnGroups);
         }
         device.record_size =
             u16::try_from(schema.record_size().unwrap_or(0)).map_err(|_| Error::WrongLength)?;
+        device.encrypted =
+            u8::try_from(schema.encrypted_count()).map_err(|_| Error::TooManyEncryptedFields)?;
         device.schema = schema.digest().0;
         Ok(())
     })

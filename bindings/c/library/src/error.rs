@@ -141,7 +141,7 @@ pub enum moteseal_error {
     UnknownFieldType = 79,
     /// A divisor or offset out of range.
     ScaleOutOfRange = 80,
-    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][#ID].
+    /// A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID].
     MalformedField = 81,
     /// An encoded schema of version 2 that is longer than MOTESEAL_MAX_SCHEMA.
     SchemaTooLong = 82,
@@ -255,8 +255,35 @@ pub enum moteseal_error {
     UnknownSuite = 155,
     /// A schema of more than 16 encrypted columns.
     TooManyEncryptedFields = 156,
-    /// A schema with encrypted columns, which this library cannot encrypt.
+    /// The device has encrypted columns: a seal and an urgent event need a `moteseal_cipher`.
     NoStreamSecret = 157,
+    /// A field's group that is not 0 to 7.
+    InvalidGroup = 158,
+    /// A schema with column groups and no column in group 0.
+    NoFirstGroup = 159,
+    /// A column in a group other than 0 that is not encrypted.
+    PlainGroup = 160,
+    /// A schema with column groups, which this library cannot seal.
+    ColumnGroups = 161,
+
+    // Encrypted columns.
+    /// The epoch is before the base epoch of the stream secret, or more than 2^32 - 1 epochs after
+    /// it.
+    EpochOutOfKeyRange = 162,
+    /// The keys of the epoch have been erased, because a later epoch has begun.
+    KeyErased = 163,
+    /// A stored key is damaged.
+    MalformedKey = 164,
+    /// The schema has no encrypted columns.
+    KeyCount = 165,
+    /// The keys are for other columns than those of the schema.
+    WrongColumn = 166,
+    /// An event with this sequence number, or a later one, has been encrypted already.
+    SequenceReused = 167,
+    /// The seal has too many events for AES-128: close it and open the next.
+    KeyStreamEnd = 168,
+    /// A column needs AES-128, which is not built in (feature `aes128`).
+    UnsupportedSuite = 169,
 }
 
 use moteseal_error as Error;
@@ -375,6 +402,18 @@ impl Error {
         (Self::UnknownSuite, c"UnknownSuite"),
         (Self::TooManyEncryptedFields, c"TooManyEncryptedFields"),
         (Self::NoStreamSecret, c"NoStreamSecret"),
+        (Self::InvalidGroup, c"InvalidGroup"),
+        (Self::NoFirstGroup, c"NoFirstGroup"),
+        (Self::PlainGroup, c"PlainGroup"),
+        (Self::ColumnGroups, c"ColumnGroups"),
+        (Self::EpochOutOfKeyRange, c"EpochOutOfKeyRange"),
+        (Self::KeyErased, c"KeyErased"),
+        (Self::MalformedKey, c"MalformedKey"),
+        (Self::KeyCount, c"KeyCount"),
+        (Self::WrongColumn, c"WrongColumn"),
+        (Self::SequenceReused, c"SequenceReused"),
+        (Self::KeyStreamEnd, c"KeyStreamEnd"),
+        (Self::UnsupportedSuite, c"UnsupportedSuite"),
     ];
 
     /// Returns the code of the error with this name.

@@ -15,7 +15,7 @@ macro_rules! layout {
 }
 
 layout! {
-    moteseal_device: 152 or 152, align 8 or 8;
+    moteseal_device: 160 or 160, align 8 or 8;
     moteseal_chain: 128 or 128, align 8 or 8;
     moteseal_signing_key: 256 or 256, align 8 or 8;
     moteseal_answers: 336 or 336, align 8 or 8;
@@ -45,5 +45,7 @@ macro_rules! storage {
 storage! {
     moteseal_star: MOTESEAL_STAR_SIZE(levels) = 104 + 112;
     moteseal_tree: MOTESEAL_TREE_SIZE(height) = 224 + 32;
+    moteseal_column_keys: MOTESEAL_COLUMN_KEYS_SIZE(columns) = 40 + 1088;
+    moteseal_cipher: MOTESEAL_CIPHER_SIZE(columns) = 464 + 136;
     moteseal_broadcast: MOTESEAL_BROADCAST_SIZE(block) = 328 + 48;
 }

@@ -1,5 +1,5 @@
-//! The C library for firmware: it makes seals, encrypts values for private sums, and receives
-//! broadcasts (see bindings/c/README.md).
+//! The C library for firmware: it makes seals, encrypts columns of their events, encrypts values for
+//! private sums, and receives broadcasts (see bindings/c/README.md).
 //!
 //! Every function converts its pointers to references (module [`boundary`]), calls a protocol
 //! crate, and returns an error code. There is no heap, no operating system, no clock, no randomness
@@ -13,6 +13,8 @@
 mod boundary;
 mod broadcast;
 mod chain_position;
+mod cipher;
+mod column_keys;
 mod device;
 mod error;
 mod frame;
@@ -27,6 +29,8 @@ mod urgent;
 
 pub use broadcast::{moteseal_broadcast, moteseal_head_info, moteseal_taken};
 pub use chain_position::moteseal_chain;
+pub use cipher::moteseal_cipher;
+pub use column_keys::moteseal_column_keys;
 pub use device::moteseal_device;
 pub use frame::moteseal_frame;
 pub use key::moteseal_signing_key;

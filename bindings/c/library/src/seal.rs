@@ -7,6 +7,7 @@ use ::moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
 use ::moteseal_seal::{Answers, MAX_MESSAGE, Position, Seal, SealError, Statement, Unverified};
 use moteseal_core::Digest;
 use moteseal_core::cbor::{BufferTooSmall, Writer};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
@@ -21,7 +22,7 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 
 /// The maximum length of the message that a seal's signature covers, in bytes.
-pub const MOTESEAL_MAX_MESSAGE: usize = 1152;
+pub const MOTESEAL_MAX_MESSAGE: usize = 1144;
 /// The maximum length of an open item, in bytes.
 pub const MOTESEAL_MAX_OPEN: usize = 96;
 /// The maximum length of a part's head and tail together, without the events, in bytes.
@@ -174,6 +175,7 @@ impl<'c> Closing<'c> {
     /// `seal` points to memory for a seal.
     pub(crate) unsafe fn seal(
         &self,
+        keys: Option<KeyCommitments>,
         folded: Folded,
         seal: *mut moteseal_seal,
     ) -> Result<(), Error> {
@@ -187,6 +189,7 @@ impl<'c> Closing<'c> {
         statement.last_in_epoch = self.last_in_epoch;
         statement.restart = chain.restarted(open_seal.index);
         statement.schema = Digest(device.schema);
+        statement.keys = keys;
         statement.salt = open_seal.salt;
         statement.counters = folded.counters;
         if let Some(answers) = self.answers {
@@ -602,8 +605,12 @@ pub unsafe extern "C" fn moteseal_bundle(
             )
         };
         signature_of(closed, signature)?;
-        if Schema::decode(schema)?.digest() != closed.statement().schema {
+        let of_schema = Schema::decode(schema)?;
+        if of_schema.digest() != closed.statement().schema {
             return Err(Error::NotOfThisSeal);
+        }
+        if !of_schema.groups().is_empty() {
+            return Err(Error::ColumnGroups);
         }
         closed.check_events(records.len())?;
         let mut writer = Writer::new(out);

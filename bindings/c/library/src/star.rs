@@ -10,6 +10,7 @@ use crate::boundary::{
     given, optional, put, state, wipe_bytes,
 };
 use crate::chain_position::moteseal_chain;
+use crate::cipher::{commitments, moteseal_cipher};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
@@ -126,10 +127,12 @@ pub unsafe extern "C" fn moteseal_star_count(
 /// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
 /// @param answers  May be null. The query epochs that the device has answered and that no earlier
 ///        seal states.
+/// @param cipher  The cipher of this seal if the device has encrypted columns; otherwise null.
 /// @param seal  Begun on success. The function then also wipes the star; use its memory for the
 ///        next seal.
-/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-///         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
+/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
+///         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
+///         (`last_in_epoch`). After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_close(
     star: *mut moteseal_star,
@@ -137,6 +140,7 @@ pub unsafe extern "C" fn moteseal_star_close(
     chain: *mut moteseal_chain,
     last_in_epoch: u8,
     answers: *const moteseal_answers,
+    cipher: *const moteseal_cipher,
     seal: *mut moteseal_seal,
 ) -> moteseal_error {
     call(|| {
@@ -145,12 +149,14 @@ pub unsafe extern "C" fn moteseal_star_close(
         let ((open, digests), device, chain, answers) =
             unsafe { (array(star)?, given(device)?, state(chain)?, optional(answers)?) };
         // All checks come first: `close_to_root` consumes the star.
+        // SAFETY: as above.
+        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
         let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = open.star.close_to_root(digests);
         let size = moteseal_star::size(digests.len());
         // SAFETY: as above.
         unsafe {
-            closing.seal(Folded { scheme: Scheme::Star, counters, root }, seal)?;
+            closing.seal(keys, Folded { scheme: Scheme::Star, counters, root }, seal)?;
             wipe_bytes(star.cast(), size);
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::boundary::{
     given, optional, put, state, wipe_bytes,
 };
 use crate::chain_position::moteseal_chain;
+use crate::cipher::{commitments, moteseal_cipher};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
@@ -147,10 +148,12 @@ pub unsafe extern "C" fn moteseal_tree_count(
 /// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
 /// @param answers  May be null. The query epochs that the device has answered and that no earlier
 ///        seal states.
+/// @param cipher  The cipher of this seal if the device has encrypted columns; otherwise null.
 /// @param seal  Begun on success. The function then also wipes the tree; use its memory for the
 ///        next seal.
-/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-///         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
+/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
+///         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
+///         (`last_in_epoch`). After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_close(
     tree: *mut moteseal_tree,
@@ -158,6 +161,7 @@ pub unsafe extern "C" fn moteseal_tree_close(
     chain: *mut moteseal_chain,
     last_in_epoch: u8,
     answers: *const moteseal_answers,
+    cipher: *const moteseal_cipher,
     seal: *mut moteseal_seal,
 ) -> moteseal_error {
     call(|| {
@@ -165,12 +169,14 @@ pub unsafe extern "C" fn moteseal_tree_close(
         // SAFETY: the caller keeps the header's contract.
         let ((open, slots), device, chain, answers) =
             unsafe { (array(tree)?, given(device)?, state(chain)?, optional(answers)?) };
+        // SAFETY: as above.
+        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
         let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = (open.counters, open.tree.root(slots));
         let size = moteseal_tree::size(slots.len());
         // SAFETY: as above.
         unsafe {
-            closing.seal(Folded { scheme: Scheme::Tree, counters, root }, seal)?;
+            closing.seal(keys, Folded { scheme: Scheme::Tree, counters, root }, seal)?;
             wipe_bytes(tree.cast(), size);
         }
         Ok(())

@@ -4,10 +4,12 @@
 use ::moteseal_seal::UrgentEvent;
 use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::{DeviceId, GroupId, Sequence};
 
 use crate::boundary::{buffer, bytes, call, checked, given, put, state};
 use crate::chain_position::{Chain, moteseal_chain};
+use crate::cipher::{commitments, moteseal_cipher};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
@@ -22,6 +24,7 @@ const _: () = assert!(MOTESEAL_URGENT_OVERHEAD >= 256 + 64 + 64);
 fn urgent<'a>(
     device: &moteseal_device,
     chain: &Chain,
+    keys: Option<KeyCommitments>,
     sequence: u32,
     record: &'a [u8],
 ) -> Result<UrgentEvent<'a>, Error> {
@@ -42,22 +45,26 @@ fn urgent<'a>(
         epoch,
         seq: Sequence(sequence.into()),
         schema: Digest(device.schema),
-        keys: None,
+        keys,
         record,
     })
 }
 
 /// Writes the bytes to sign for an urgent event that is part of the chain's open seal.
 ///
+/// @param cipher  The cipher of the open seal if the device has encrypted columns; otherwise null.
+///        It must have encrypted the event.
 /// @param sequence  The event's sequence number in the seal, counted from 0: the number of events
 ///        pushed before it. You must also push the event, so that it gets this number.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
-/// @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
+/// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal` (the cipher is for another
+///         seal), `WrongLength`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_urgent_message(
     device: *const moteseal_device,
     chain: *mut moteseal_chain,
+    cipher: *const moteseal_cipher,
     sequence: u32,
     event: *const u8,
     event_length: usize,
@@ -71,7 +78,10 @@ pub unsafe extern "C" fn moteseal_urgent_message(
         let (device, chain, event, out) = unsafe {
             (given(device)?, state(chain)?, bytes(event, event_length)?, buffer(out, capacity)?)
         };
-        let written = urgent(device, chain, sequence, event)?.message(device.check()?, out)?.len();
+        // SAFETY: as above.
+        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
+        let event = urgent(device, chain, keys, sequence, event)?;
+        let written = event.message(device.check()?, out)?.len();
         // SAFETY: as above.
         unsafe { put(length, written) }
     })
@@ -82,12 +92,14 @@ pub unsafe extern "C" fn moteseal_urgent_message(
 /// @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 ///        arguments.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
-/// @return `NotOpen`, `NotPersisted`, `WrongLength`, `MalformedSignature`, `BufferTooSmall`.
+/// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal`, `WrongLength`,
+///         `MalformedSignature`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_urgent_object(
     device: *const moteseal_device,
     chain: *mut moteseal_chain,
+    cipher: *const moteseal_cipher,
     sequence: u32,
     event: *const u8,
     event_length: usize,
@@ -114,7 +126,10 @@ pub unsafe extern "C" fn moteseal_urgent_object(
             return Err(Error::MalformedSignature);
         }
         let mut out = Writer::new(out);
-        urgent(device, chain, sequence, event)?.encode(&mut out, algorithm, signature)?;
+        // SAFETY: as above.
+        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
+        let event = urgent(device, chain, keys, sequence, event)?;
+        event.encode(&mut out, algorithm, signature)?;
         // SAFETY: as above.
         unsafe { put(length, out.position()) }
     })

@@ -15,7 +15,7 @@ If a check fails, the method returns no rows and raises an exception that names 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from moteseal import errors, sums
@@ -53,20 +53,35 @@ def verify(
     operator: str | os.PathLike[str] | None = None,
     *,
     pinned_seals: bool | str | os.PathLike[str] = True,
+    grants: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    identity: str | os.PathLike[str] | None = None,
+    stream_secrets: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Verified:
     """Verifies a proof (.mproof) or bundles (.mseal). Needs no network.
 
     The first bytes of the first file determine whether the files are verified as a proof or as
-    bundles.
+    bundles. Bundles are verified without keys; for the keys of the encrypted columns of a proof, see
+    `Client.get`.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ValueError("path: no files; pass at least one")
     if not is_proof(paths[0]):
+        if grants is not None or identity is not None or stream_secrets is not None:
+            raise ValueError("grants, stream_secrets: only for a proof; bundles are verified without keys")
         return Verified(None, verify_bundles(paths, roster, operator))
     if len(paths) > 1:
         raise ValueError(f"path: {os.fspath(paths[0])} is a proof; verify each proof separately")
-    return Verified(verify_proof(paths[0], roster, operator, pinned_seals=pinned_seals), [])
+    answer = verify_proof(
+        paths[0],
+        roster,
+        operator,
+        pinned_seals=pinned_seals,
+        grants=grants,
+        identity=identity,
+        stream_secrets=stream_secrets,
+    )
+    return Verified(answer, [])
 
 
 __all__ = [

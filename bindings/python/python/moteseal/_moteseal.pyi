@@ -1,6 +1,6 @@
 """The compiled part of the package `moteseal`. Import `moteseal` instead of this module."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from fractions import Fraction
 from os import PathLike
@@ -85,9 +85,12 @@ class Client:
         readings: Iterable[tuple[int, int] | tuple[int, int, int]] | None = None,
         proof: _Path | None = None,
         allow_incomplete: bool = False,
+        grants: _Path | Iterable[_Path] | None = None,
+        identity: _Path | None = None,
+        stream_secrets: Mapping[str, _Path] | None = None,
     ) -> Answer:
         """Fetches readings, verifies them and returns them. Raises an exception if they are not
-        authentic or not complete."""
+        authentic or not complete. Encrypted columns are null unless a key opens them."""
     def estimate(
         self,
         what: str,
@@ -100,6 +103,9 @@ class Client:
         each: bool = False,
         proof: _Path | None = None,
         allow_incomplete: bool = False,
+        grants: _Path | Iterable[_Path] | None = None,
+        identity: _Path | None = None,
+        stream_secrets: Mapping[str, _Path] | None = None,
     ) -> Estimates:
         """Fetches and verifies a sample, from which you can estimate a field, or a condition such
         as "temperature>=25"."""
@@ -123,7 +129,7 @@ class Answer:
     def column_names(self) -> list[str]:
         """The names of the columns."""
     def require_complete(self) -> None:
-        """Raises TailUnknown or ManifestMissing if the answer is not complete."""
+        """Raises TailUnknown, ManifestMissing or Redacted if the answer is not complete."""
     def to_pyarrow(self) -> pyarrow.Table:
         """Returns the rows as a pyarrow.Table that shares their memory. Requires pyarrow."""
     def to_polars(self) -> polars.DataFrame:
@@ -196,8 +202,8 @@ class DeviceReport:
         up to the newest seal."""
     @property
     def standing(self) -> str:
-        """"Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on)
-        or "ManifestMissing"."""
+        """"Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on),
+        "ManifestMissing", or "Redacted" (a redactor chose what the proof shows)."""
     @property
     def complete_until(self) -> int | None:
         """The data before this epoch is complete; None if all requested data is complete."""
@@ -432,6 +438,9 @@ def verify_proof(
     *,
     pinned_seals: bool | _Path = True,
     allow_incomplete: bool = False,
+    grants: _Path | Iterable[_Path] | None = None,
+    identity: _Path | None = None,
+    stream_secrets: Mapping[str, _Path] | None = None,
 ) -> Answer:
     """Verifies a proof (.mproof) and returns its rows. Needs no network."""
 

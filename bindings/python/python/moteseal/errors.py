@@ -89,7 +89,7 @@ class Incomplete(MotesealError):
 
     answer: Answer | Estimates | None = None
     """The verified data, if the only problem is that its end is unknown (TailUnknown,
-    ManifestMissing). Otherwise None."""
+    ManifestMissing), or that the proof is redacted. Otherwise None."""
 
 
 class Unreachable(MotesealError, ConnectionError):
@@ -134,6 +134,10 @@ class TailUnknown(Incomplete):
 
 class ManifestMissing(Incomplete):
     """The manifest of an epoch is missing: it is unknown which events the coordinator kept."""
+
+
+class Redacted(Incomplete):
+    """The proof is redacted: what it shows is authentic, and a redactor chose it."""
 
 
 class NoSample(Incomplete):
@@ -194,6 +198,7 @@ __all__ = [
     "Missing",
     "TailUnknown",
     "ManifestMissing",
+    "Redacted",
     "NoSample",
     "BelowFloor",
     "TooFewReadings",

@@ -8,6 +8,7 @@
 //! every number must be equal. The results of each program are also compared with the results of
 //! the host.
 
+mod columns;
 mod dtls;
 mod figures;
 mod inputs;
@@ -93,6 +94,40 @@ fn signature(figures: &mut Figures, run: &Program, name: &str, work: &str) {
         run.get(work),
         None,
     );
+    figures.add(part);
+}
+
+/// Adds the numbers of the encryption of columns.
+fn encryption(figures: &mut Figures, run: &Program, inputs: &Inputs) {
+    columns::check(run, inputs.events());
+    let mut part = Part::new("encryption of columns");
+    part.row("RAM, the keys of a column", "bytes", run.get("path.bytes"), None);
+    part.row(
+        "RAM, the key stream of a column of the open seal",
+        "bytes",
+        run.get("stream.bytes"),
+        None,
+    );
+    part.row("RAM, the open seal, for all its columns", "bytes", run.get("seal.bytes"), None);
+    part.row("flash", "bytes", run.flash, None);
+    let work = ["one", "two", "aes", "root", "advance", "keys"];
+    part.row("stack", "bytes", deepest(run, &work), None);
+    for (what, work) in [
+        ("an event of 4 bytes, one column, ChaCha20", "one"),
+        ("an event of 4 bytes, two columns, ChaCha20", "two"),
+        ("an event of 4 bytes, one column, AES-128-CTR", "aes"),
+    ] {
+        part.row(what, "instructions", run.get(work).div_ceil(run.get("events")), None);
+    }
+    let advance = run.get("advance").div_ceil(run.get("epochs"));
+    part.row(
+        "the next epoch of a column, from its stored nodes, mean",
+        "instructions",
+        advance,
+        None,
+    );
+    part.row("the same, from the root of the column", "instructions", run.get("root"), None);
+    part.row("the key of a seal and its commitment", "instructions", run.get("keys"), None);
     figures.add(part);
 }
 
@@ -215,6 +250,8 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
     part.row("stack", "bytes", seal.get("seal.stack"), None);
     part.row("an epoch's end", "instructions", seal.get("seal"), None);
     figures.add(part);
+
+    encryption(&mut figures, &run("columns", &columns::input(inputs.events())), &inputs);
 
     let sign = run("ed25519_sign", &inputs.sign());
     sign.expect("signature", &inputs.ed25519_signature());

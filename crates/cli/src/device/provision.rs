@@ -12,9 +12,11 @@ use std::thread;
 use clap::Args;
 use moteseal_client::sum::PolicyFile;
 use moteseal_core::DeviceId;
+use moteseal_core::cbor::BufferTooSmall;
+use moteseal_core::confidential::Path as ColumnPath;
 use moteseal_core::provision::{
     Audience, MAX_POLICY_PAYLOAD, MAX_PROVISIONING, Membership, Provisioning, ReplayedWindow,
-    SharedKey,
+    SharedKey, blob_end, encode_keys,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
@@ -34,6 +36,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::SchemeName;
 use crate::progress::{bar, count};
+use crate::stream_secret::OwnSecret;
 use crate::terminal::report;
 use crate::time;
 
@@ -79,6 +82,8 @@ struct Mote {
     scheme: SchemeName,
     /// The columns of its records: `temperature:Cel:i16/100`.
     columns: Vec<String>,
+    /// The device's stream secret, if it has encrypted columns.
+    stream_secret: Option<PerDevice>,
     recording: Recorded,
     sum: Option<Member>,
     broadcast: Option<Broadcasts>,
@@ -148,6 +153,7 @@ impl Mote {
             ("key", Some(&self.key)),
             ("salt_key", self.salt_key.as_ref()),
             ("link_secret", Some(&self.link_secret)),
+            ("stream_secret", self.stream_secret.as_ref()),
             ("sum.key", sum.map(|sum| &sum.key)),
             ("sum.link_secret", sum.map(|sum| &sum.link_secret)),
             ("broadcast.receiver_key", broadcast.and_then(|of| of.receiver_key.as_ref())),
@@ -445,12 +451,18 @@ impl<'a> Group<'a> {
             audience: self.audience(name)?,
             operator: self.operator.clone(),
         };
+        let secret_path = config.stream_secret.as_ref().map(|path| folder.join(path.of(name)));
+        let schema = Schema::decode(&self.schema)
+            .map_err(|error| Failure::named(Exit::Internal, error.named()))?;
+        let secret = OwnSecret { path: secret_path.as_deref(), named: "stream_secret" };
+        let keys =
+            secret.keys_from(&schema, period.first_epoch).map_err(in_key("stream_secret"))?;
         let mut buffer = Zeroizing::new([0; MAX_PROVISIONING]);
-        let blob = provisioning.encode(&mut *buffer).map_err(|_| {
-            let what = format_args!("a mote's blob has at most {MAX_PROVISIONING} bytes; name fewer columns, or shorter ones");
+        let length = written(&provisioning, &keys, &mut *buffer).map_err(|BufferTooSmall| {
+            let what = format_args!("a mote's blob has at most {MAX_PROVISIONING} bytes; name or encrypt fewer columns, or give them shorter names");
             in_key("columns")(Failure::usage(what))
         })?;
-        Ok(Zeroizing::new(blob.to_vec()))
+        Ok(Zeroizing::new(buffer[..length].to_vec()))
     }
 
     /// Returns the audience, with the key that the device shares with a sender.
@@ -513,6 +525,21 @@ impl<'a> Group<'a> {
             policy: self.policy.as_ref().map(PolicyFile::payload),
         })
     }
+}
+
+/// Writes a blob, and the keys of encrypted columns after it. Returns their length.
+fn written(
+    provisioning: &Provisioning<'_>,
+    keys: &[ColumnPath],
+    buffer: &mut [u8],
+) -> Result<usize, BufferTooSmall> {
+    let length = provisioning.encode(buffer)?.len();
+    if keys.is_empty() {
+        return Ok(length);
+    }
+    let start = blob_end(buffer);
+    let rest = buffer.get_mut(start..).ok_or(BufferTooSmall)?;
+    Ok(start + encode_keys(keys, rest)?)
 }
 
 /// Reads the policy of private sums, and checks that motes have room for it.

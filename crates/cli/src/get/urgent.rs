@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use moteseal_api::NamedError as _;
+use moteseal_client::bundles::device_name;
 use moteseal_client::output::{AtomicFile, UrgentText};
-use moteseal_client::{Client, Error, UrgentAnswer, UrgentCheck, UrgentRequest};
-use moteseal_core::record::DeviceId;
+use moteseal_client::{Client, Error, UrgentAnswer, UrgentCheck, UrgentConflict, UrgentRequest};
 use moteseal_net::NetError;
 use moteseal_verify::Roster;
 use serde_json::json;
@@ -189,24 +189,24 @@ impl Reading<'_> {
                     let (device, index, seq) = (event.device(), event.index(), event.seq());
                     diagnostic(format_args!(
                         "{}: Equivocation: the urgent event and the seal differ: reading {seq} of seal {index}",
-                        self.name(device)
+                        device_name(self.roster, device)
+                    ));
+                }
+                UrgentCheck::OtherKeys => {
+                    self.counts.contradicted += 1;
+                    diagnostic(format_args!(
+                        "{}: OtherKeys: the urgent event and the seal state different keys of seal {}",
+                        device_name(self.roster, event.device()),
+                        event.index()
                     ));
                 }
             }
         }
-        for (device, index, seq) in &answer.conflicts {
+        for conflict in &answer.conflicts {
             self.counts.conflicts += 1;
-            diagnostic(format_args!(
-                "{}: Equivocation: two urgent events for one place: reading {seq} of seal {index}",
-                self.name(*device)
-            ));
+            diagnostic(conflict_text(self.roster, conflict));
         }
         Ok(())
-    }
-
-    fn name(&self, device: DeviceId) -> String {
-        let listed = self.roster.device(device);
-        listed.map_or_else(|| device.to_string(), |device| device.name.clone())
     }
 
     fn finish(self) -> Result<(), Failure> {
@@ -245,8 +245,23 @@ impl Reading<'_> {
         if conflicts + contradicted == 0 {
             return Ok(());
         }
-        let what = "a device signed two readings for one place, or somebody else has its key";
+        let what =
+            "a device signed statements that contradict each other, or somebody else has its key";
         Err(Failure::new(Exit::Finding, what).with_name("Equivocation"))
+    }
+}
+
+/// Describes two events that contradict each other.
+pub(crate) fn conflict_text(roster: &Roster, conflict: &UrgentConflict) -> String {
+    match conflict {
+        UrgentConflict::Place((device, index, seq)) => format!(
+            "{}: Equivocation: two urgent events for one place: reading {seq} of seal {index}",
+            device_name(roster, *device)
+        ),
+        UrgentConflict::Keys(device, index) => format!(
+            "{}: OtherKeys: two urgent events state different keys of seal {index}",
+            device_name(roster, *device)
+        ),
     }
 }
 

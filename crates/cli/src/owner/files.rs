@@ -29,6 +29,11 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
+    /// Returns whether a column is given.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.columns.is_empty()
+    }
+
     /// Returns the ids and the names of the encrypted columns.
     ///
     /// # Errors
@@ -83,7 +88,16 @@ pub(crate) struct OwnerFile {
 }
 
 impl OwnerFile {
+    /// Reads the file. Removes the temporary files that commands left when they were killed, because they
+    /// can have keys that the owner has forgotten since.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        // The folder may be read-only, and another command may write the file.
+        if path.exists()
+            && let Ok(lock) = open_lock(path)
+            && lock.try_lock().is_ok()
+        {
+            moteseal_files::remove_abandoned(path);
+        }
         let before = read_up_to(path, moteseal_grant::MAX_CONTENT)?;
         let owner = Owner::decode(&before)
             .map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))?;
@@ -125,7 +139,7 @@ impl OwnerFile {
         let base = base(roster, from);
         let mut copies = Vec::with_capacity(devices.len());
         for (name, device) in devices {
-            let path = folder.join(format!("{name}.stream.key"));
+            let path = copy_path(folder, name);
             files::check_absent(&path)?;
             let mut bytes = Zeroizing::new([0; 32]);
             key::random(&mut *bytes)?;
@@ -147,11 +161,10 @@ impl OwnerFile {
             files::create_folder(folder)?;
         }
         // Held until the copies are written.
-        let mut lock = self.path.clone().into_os_string();
-        lock.push(".lock");
         let fail = |error: std::io::Error| Failure::file("lock", &self.path, &error);
-        let lock = moteseal_files::private().write(true).create(true).open(lock).map_err(fail)?;
+        let lock = open_lock(&self.path).map_err(fail)?;
         lock.lock().map_err(fail)?;
+        moteseal_files::remove_abandoned(&self.path);
         if *read_up_to(&self.path, moteseal_grant::MAX_CONTENT)? != *self.before {
             return Err(Failure::usage(format_args!(
                 "{} was changed while this command ran; run the command again",
@@ -164,6 +177,18 @@ impl OwnerFile {
             copies.iter().map(|(path, text)| (path.clone(), text.as_bytes())).collect();
         files::create_many(&copies)
     }
+}
+
+/// Opens the file whose lock a command holds while it writes the owner's file.
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    let mut lock = path.to_owned().into_os_string();
+    lock.push(".lock");
+    moteseal_files::private().write(true).create(true).truncate(false).open(lock)
+}
+
+/// Returns the path of a device's copy of its secret.
+pub(crate) fn copy_path(folder: &Path, device: &str) -> PathBuf {
+    folder.join(format!("{device}.stream.key"))
 }
 
 fn encode(owner: &Owner) -> Result<Zeroizing<Vec<u8>>, Failure> {

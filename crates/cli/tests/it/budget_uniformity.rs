@@ -105,6 +105,7 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
                 since: upload.epoch,
                 until: Some(EpochNumber(upload.epoch.0 + 1)),
                 choice: Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap()),
+                columns: Vec::new(),
             };
             let mut kept = 0;
             let mut mean = Estimator::new("place");
@@ -225,6 +226,7 @@ async fn is_uniform_without_a_budget(scheme: Scheme) {
                     since: epoch,
                     until: Some(EpochNumber(epoch.0 + 1)),
                     choice,
+                    columns: Vec::new(),
                 };
                 let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
                     assert!(matches!(choice, Choice::Rate(_)) || rows.len() == DRAWN);

@@ -2,6 +2,8 @@
 //! readers with different grants.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
 
 use moteseal_grant::Identity;
 
@@ -125,4 +127,192 @@ fn a_grant_of_somebody_else_opens_nothing_and_an_estimate_needs_its_column() {
         let run = with_roster(&scene, &format!("{get} --grant altered.mgrant --identity warm.txt"));
         assert!(matches!(run.code, 2 | 3), "byte {at}: {run:?}");
     }
+}
+
+const PRESSURE: &str = "pressure:Pa:u32!";
+
+/// Writes a table with a reading a minute from a minute of 2026-01-01 on.
+fn table(scene: &Scene, name: &str, minutes: std::ops::Range<u64>) {
+    let mut text = String::from("ts,temperature,humidity,pressure\n");
+    for minute in minutes {
+        let time = 1_767_225_600 + minute * 60;
+        text +=
+            &format!("{time},20.{:02},40.{:02},{}\n", minute % 100, minute % 90, 100_000 + minute);
+    }
+    scene.write(name, &text);
+}
+
+/// Returns the values of columns that a reader sees.
+fn values(scene: &Scene, cloud: &Cloud, column: &str, keys: &str) -> Vec<String> {
+    let get = format!("get dev1 --from {} --rate 1 --format jsonl --out out.jsonl", cloud.url);
+    with_roster(scene, &format!("{get} {keys}")).done();
+    let text = fs::read_to_string(scene.path("out.jsonl")).unwrap();
+    let value = |line: &str| {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row.get(column).map_or_else(String::new, |value| match value {
+            serde_json::Value::Null => String::new(),
+            value => value.to_string(),
+        })
+    };
+    text.lines().map(value).collect()
+}
+
+/// A device gets a column after its stream secret was removed. The owner forgets in between, and adds the
+/// column from a seal, or by its name.
+#[test]
+fn a_column_that_is_added_later_is_granted_while_old_grants_still_open_and_the_owner_forgets() {
+    for from_seal in [true, false] {
+        let scene = Scene::new();
+        for command in [
+            "owner new --group home --name alice --out keys/alice",
+            "roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice.pub.pem",
+        ] {
+            scene.run(&command.split_whitespace().collect::<Vec<_>>()).done();
+        }
+        let [temperature, humidity] = COLUMNS;
+        let first = format!("--column {temperature} --column {humidity}");
+        let later = format!("{first} --column {PRESSURE}");
+        let owner = "--owner keys/alice.owner";
+        with_roster(&scene, &format!("owner add {owner} --device dev1 --keys keys {first}")).done();
+        let seal = "--device dev1 --key keys/dev1.key.pem --time ts --out bundles";
+        table(&scene, "one.csv", 0..180);
+        let secret = "--stream-secret keys/dev1.stream.key";
+        with_roster(&scene, &format!("seal one.csv {seal} {first} {secret}")).done();
+        grant(&scene, "old", "temperature", "2026-01-02");
+        fs::rename(scene.path("keys/dev1.stream.key"), scene.path("kept.key")).unwrap();
+
+        // The device has only its spare secret.
+        table(&scene, "two.csv", 180..360);
+        with_roster(&scene, &format!("seal two.csv {seal} {later}")).done();
+        let cloud = scene.cloud("epochs.redb");
+        scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+        let make = |name: &str, columns: &str, since: &str| {
+            let reader = Identity::generate();
+            scene.write(&format!("{name}.txt"), &format!("{}\n", *reader.expose()));
+            let to = reader.recipient().as_str().to_owned();
+            let make = format!("grant make {owner} --device dev1 --until 2026-01-02 --to {to}");
+            let rest = format!("--columns {columns} --since {since} --out {name}.mgrant");
+            with_roster(&scene, &format!("{make} {rest}"))
+        };
+        let hours = |hour: u64| format!("2026-01-01T{hour:02}:00:00Z");
+        assert!(make("none", "pressure", &hours(3)).failed(2).contains("UnknownColumn"));
+        let forget = |hour| {
+            let forget = format!("owner forget {owner} --before {}", hours(hour));
+            with_roster(&scene, &forget).done();
+        };
+        forget(1);
+        let bundle = scene.names("bundles").pop().unwrap();
+        let add = if from_seal {
+            format!("owner add-columns {owner} --seals bundles/{bundle}")
+        } else {
+            format!("owner add-columns {owner} --device dev1 {later}")
+        };
+        let added = with_roster(&scene, &format!("--json {add}")).done().json()["added"].clone();
+        assert_eq!(added, serde_json::json!([["dev1", "pressure"]]));
+        // Nothing is left to add.
+        let again = with_roster(&scene, &format!("--json {add}")).done().json()["added"].clone();
+        assert_eq!(again, serde_json::json!([]));
+        make("new", "temperature,pressure", &hours(2)).done();
+        forget(4);
+        make("newest", "pressure", &hours(4)).done();
+
+        let keys = |name: &str| format!("--grant {name}.mgrant --identity {name}.txt");
+        let see = |name: &str, column: &str| {
+            let seen = values(&scene, &cloud, column, &keys(name));
+            seen.iter().map(|value| !value.is_empty()).collect::<Vec<_>>()
+        };
+        let open = |range: std::ops::Range<usize>| -> Vec<bool> {
+            (0..360).map(|minute| range.contains(&minute)).collect()
+        };
+        assert_eq!(see("old", "temperature"), open(0..360));
+        assert_eq!(see("old", "pressure"), open(0..0));
+        assert_eq!(see("new", "temperature"), open(120..360));
+        assert_eq!(see("new", "pressure"), open(180..360));
+        assert_eq!(see("newest", "pressure"), open(240..360));
+        let owner_sees = values(&scene, &cloud, "pressure", "--stream-secret dev1=kept.key");
+        assert_eq!(
+            owner_sees[180..],
+            (180..360).map(|at| (100_000 + at).to_string()).collect::<Vec<_>>()
+        );
+        let granted = values(&scene, &cloud, "pressure", &keys("new"));
+        assert_eq!(granted, owner_sees);
+    }
+}
+
+#[test]
+fn a_grant_for_a_passphrase_is_opened_with_a_file_a_descriptor_or_at_the_terminal() {
+    let (scene, cloud) = stored("star");
+    scene.write("pass", "correct horse\nnot this line\n");
+    scene.write("wrong", "wrong horse\n");
+    let make =
+        "grant make --owner keys/alice.owner --device dev1 --since 2026-01-01 --until 2026-01-02";
+    let rest = "--columns temperature --passphrase-file pass --out warm.mgrant";
+    with_roster(&scene, &format!("{make} {rest}")).done();
+    grant(&scene, "damp", "humidity", "2026-01-02");
+    // Grants for an identity and for a passphrase.
+    let both = "--grant warm.mgrant --grant damp.mgrant --identity damp.txt --passphrase-file pass";
+    let (seen, _) = rows(&scene, &cloud, both);
+    assert_eq!(seen[0], ("20.00".to_owned(), "40.50".to_owned()));
+    let get = format!("get dev1 --from {} --rate 1 --out out.csv --grant warm.mgrant", cloud.url);
+    let wrong = with_roster(&scene, &format!("{get} --passphrase-file wrong"));
+    assert!(wrong.failed(2).contains("NoMatchingKey"), "{wrong:?}");
+    let missing = with_roster(&scene, &format!("{get} --identity damp.txt"));
+    let line = missing.failed(2);
+    assert!(line.contains("OtherKeyKind") && line.contains("--passphrase-file"), "{line}");
+    let alone =
+        with_roster(&scene, "get dev1 --from http://127.0.0.1:9 --rate 1 --identity damp.txt");
+    assert!(alone.failed(2).contains("--grant"), "{alone:?}");
+
+    // A descriptor of the shell.
+    let program = env!("CARGO_BIN_EXE_moteseal");
+    let roster = "--roster roster.cbor --operator keys/op.pub.pem";
+    let estimate = format!(
+        "estimate mean temperature dev1 --from {} --rate 1 --grant warm.mgrant {roster}",
+        cloud.url
+    );
+    let shell = |script: &str, wrapped: &[&str]| {
+        let mut command = Command::new(wrapped[0]);
+        command.args(&wrapped[1..]).arg(script).current_dir(scene.path(""));
+        command.env("XDG_STATE_HOME", scene.path("state"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let script = format!("exec {program} {estimate} --passphrase-file /dev/fd/3 3<pass");
+    let output = shell(&script, &["sh", "-c"]).wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // The terminal, whose input and output `script` passes on.
+    scene
+        .run(&[
+            "get",
+            "dev1",
+            "--from",
+            &cloud.url,
+            "--rate",
+            "1",
+            "--proof",
+            "p.mproof",
+            "--out",
+            "out.csv",
+            "--roster",
+            "roster.cbor",
+            "--operator",
+            "keys/op.pub.pem",
+        ])
+        .done();
+    let verify = format!("{program} verify p.mproof --grant warm.mgrant --out read.csv {roster}");
+    let mut asked = shell(&verify, &["script", "-q", "-e", "/dev/null", "-c"]);
+    let (mut stdin, mut stdout) = (asked.stdin.take().unwrap(), asked.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    // Input from before the question is discarded.
+    while !shown.ends_with(b"passphrase of warm.mgrant: ") {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).unwrap();
+        shown.extend(byte);
+    }
+    stdin.write_all(b"correct horse\n").unwrap();
+    stdout.read_to_end(&mut shown).unwrap();
+    assert!(asked.wait().unwrap().success(), "{}", String::from_utf8_lossy(&shown));
+    assert!(!shown.windows(5).any(|window| window == b"horse"));
+    let read = fs::read_to_string(scene.path("read.csv")).unwrap();
+    assert!(read.lines().nth(1).unwrap().contains("20.00"), "{read}");
 }

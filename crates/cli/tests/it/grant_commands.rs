@@ -102,6 +102,87 @@ fn nobody_can_grant_what_the_owner_forgot() {
 }
 
 #[test]
+fn the_names_of_columns_are_shown_if_a_file_tells_them() {
+    let (scene, reader) = scene();
+    let to = reader.recipient().as_str();
+    let range = "--since 2026-01-01 --until 2026-01-02";
+    make(&scene, &format!("--device dev1 --columns temperature {range} --to {to} --out x.mgrant"))
+        .done();
+    scene.table("data.csv", 20);
+    let seal = "seal data.csv --device dev1 --key keys/dev1.key.pem --time ts --out bundles";
+    let columns = "--column temperature:Cel:i16/100! --column humidity:%RH:u16/100!";
+    with_roster(&scene, &format!("{seal} {columns} --stream-secret keys/dev1.stream.key")).done();
+    let bundle = format!("bundles/{}", scene.names("bundles")[0]);
+    let show = |more: &str| {
+        let command = format!("--json grant show x.mgrant --identity me.txt {more}");
+        with_roster(&scene, &command).done().json()["columns"][0].clone()
+    };
+    let unknown = show("");
+    assert_eq!(unknown["name"], serde_json::Value::Null);
+    for more in [format!("--schema {bundle}"), "--owner keys/alice.owner".to_owned()] {
+        let named = show(&more);
+        assert_eq!((&named["name"], &named["column"]), (&"temperature".into(), &unknown["column"]));
+        let text = with_roster(&scene, &format!("grant show x.mgrant --identity me.txt {more}"));
+        assert!(text.done().out.contains("dev1  temperature  2026-01-01"), "{more}");
+    }
+    let text = with_roster(&scene, "grant show x.mgrant --identity me.txt").done().out;
+    assert!(text.contains(unknown["column"].as_str().unwrap()), "{text}");
+    let wrong = with_roster(&scene, "grant show x.mgrant --identity me.txt --schema data.csv");
+    assert!(wrong.failed(USAGE).contains("no schema"));
+}
+
+#[test]
+fn a_device_gets_its_copy_of_the_secret_again() {
+    let (scene, _) = scene();
+    let path = scene.path("keys/dev1.stream.key");
+    let copy = |device: &str| {
+        let copy = format!("owner copy --owner keys/alice.owner --device {device} --keys keys");
+        with_roster(&scene, &copy)
+    };
+    assert!(copy("dev1").failed(USAGE).contains("already exists"));
+    let before = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    copy("dev1").done();
+    assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::remove_file(&path).unwrap();
+    with_roster(&scene, "owner forget --owner keys/alice.owner --device dev1 --before 2026-01-01")
+        .done();
+    let refused = copy("dev1");
+    let line = refused.failed(USAGE);
+    assert!(line.contains("NoCopy") && line.contains("dev1"), "{line}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn temporary_files_of_killed_commands_are_removed_at_the_next_use_unless_they_are_in_use() {
+    let (scene, reader) = scene();
+    let to = reader.recipient().as_str();
+    let abandoned = scene.path("keys/.alice.owner.0123456789abcdef.tmp");
+    let uses = [
+        format!(
+            "grant make --owner keys/alice.owner --since -2d --until -1d --to {to} --out x.mgrant"
+        ),
+        "owner forget --owner keys/alice.owner --before 2026-01-01".to_owned(),
+    ];
+    for command in uses {
+        fs::copy(scene.path("keys/alice.owner"), &abandoned).unwrap();
+        with_roster(&scene, &command).done();
+        assert!(!abandoned.exists(), "{command}");
+    }
+    // Another command writes the file.
+    fs::copy(scene.path("keys/alice.owner"), &abandoned).unwrap();
+    let lock = fs::File::open(scene.path("keys/alice.owner.lock")).unwrap();
+    lock.lock().unwrap();
+    let make = "--since -2d --until -1d";
+    self::make(&scene, &format!("{make} --to {to} --out y.mgrant")).done();
+    assert!(abandoned.exists());
+    drop(lock);
+    self::make(&scene, &format!("{make} --to {to} --out z.mgrant")).done();
+    assert!(!abandoned.exists());
+}
+
+#[test]
 fn two_shares_restore_the_file_of_an_owner() {
     let (scene, _) = scene();
     let shares = words(&scene, "owner backup --owner keys/alice.owner --shares --out alice.backup")

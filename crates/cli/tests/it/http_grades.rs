@@ -10,7 +10,7 @@ use rcgen::{
 use crate::scene::{Cloud, Run, Scene};
 
 /// Runs `curl`, which `tools/setup.sh` installs. Returns the status of the response and its body.
-fn curl(scene: &Scene, arguments: &[&str]) -> (u16, String) {
+pub(crate) fn curl(scene: &Scene, arguments: &[&str]) -> (u16, String) {
     let Output { status, stdout, stderr } = Command::new("curl")
         .args(["--silent", "--show-error", "--noproxy", "*", "--write-out", "\n%{http_code}"])
         .args(arguments)

@@ -114,6 +114,7 @@ fn the_costs_of_a_fleet_are_measured_in_every_process() {
         large: 300,
         each: 4,
         warm_up: 200,
+        replicas: 1,
     };
     let scale = costs::measure(&plan, &mut |_| {}).unwrap();
     assert_eq!((scale.small.devices, scale.large.devices), (150, 300));
@@ -127,4 +128,26 @@ fn the_costs_of_a_fleet_are_measured_in_every_process() {
     }
     assert_eq!(scale.compared().len(), 4);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+}
+
+/// Three nats-servers store each message, with TLS between them.
+#[test]
+fn the_costs_of_three_nats_servers_are_measured_in_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = costs::Plan {
+        folder: folder.path().to_owned(),
+        programs: programs(),
+        small: 96,
+        large: 96,
+        each: 1,
+        warm_up: 32,
+        replicas: 3,
+    };
+    let scale = costs::measure(&plan, &mut |_| {}).unwrap();
+    for costs in [scale.small, scale.large] {
+        let others = costs.followers_us.unwrap();
+        assert!(others > 0.0 && costs.stream_us >= others, "{costs:?}");
+    }
+    let text = scale.to_string();
+    assert!(text.contains("3 replicas") && text.contains("other replicas"), "{text}");
 }

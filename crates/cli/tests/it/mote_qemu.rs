@@ -40,7 +40,7 @@ const RECORDINGS: [&str; 3] =
     ["singlehop_indoor_moteid1", "singlehop_indoor_moteid2", "singlehop_outdoor_moteid3"];
 
 /// A process that is killed when this is dropped.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -50,7 +50,7 @@ impl Drop for Running {
 }
 
 /// Returns the recorded readings as the client writes them: humidity and temperature.
-fn recorded() -> Vec<(String, String)> {
+pub(crate) fn recorded() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb");
     let mut readings = Vec::new();
     for recording in RECORDINGS {
@@ -65,13 +65,13 @@ fn recorded() -> Vec<(String, String)> {
 }
 
 /// A group with its keys, configurations and processes.
-struct Site {
-    folder: TempDir,
+pub(crate) struct Site {
+    pub(crate) folder: TempDir,
     broker: Broker,
 }
 
 impl Site {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let broker = Broker::open(folder.path());
         let site = Self { folder, broker };
@@ -210,7 +210,7 @@ impl Site {
     }
 
     /// Writes the configurations of the processes that connect to the motes and to the cloud.
-    fn join(&self, motes: &[(&str, &Emulator)], cloud: &str) {
+    pub(crate) fn join(&self, motes: &[(&str, &Emulator)], cloud: &str) {
         let broker = self.broker.url();
         let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
         self.write(
@@ -236,7 +236,7 @@ impl Site {
         self.write("serial.toml", &serial);
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.folder.path().join(name), text).unwrap();
     }
 
@@ -252,7 +252,7 @@ impl Site {
     }
 
     #[track_caller]
-    fn done(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn done(&self, arguments: &[&str]) -> Output {
         let output = self.command(arguments).output().unwrap();
         assert!(
             output.status.success(),
@@ -263,14 +263,14 @@ impl Site {
     }
 
     #[track_caller]
-    fn with_roster(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn with_roster(&self, arguments: &[&str]) -> Output {
         self.done(
             &[arguments, &["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"]].concat(),
         )
     }
 
     /// Starts a process with a pipe as stdout. A service prints its address there first.
-    fn start(&self, name: &str, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, name: &str, arguments: &[&str]) -> Running {
         let log = fs::File::options()
             .create(true)
             .append(true)
@@ -279,7 +279,7 @@ impl Site {
         Running(self.command(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap())
     }
 
-    fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         let files = fs::read_dir(self.folder.path()).unwrap().flatten();
         let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
         logs.map(|file| {

@@ -11,13 +11,14 @@ use arrow_array::{Array as _, RecordBatch};
 use moteseal_adversary::{Answer, Item};
 use moteseal_api::ErrorKind;
 use moteseal_api::Query;
+use moteseal_client::estimate::{Estimator, Values};
 use moteseal_client::output::{AtomicFile, Format, Writer};
-use moteseal_client::proof;
-use moteseal_client::{Error, PinnedSeals, Report};
-use moteseal_core::record::EpochNumber;
-use moteseal_core::record::Scheme;
+use moteseal_client::proof::{self, Scope};
+use moteseal_client::redact::{Keep, KeptReadings, redact};
+use moteseal_client::{Error, PinnedSeals, Report, Sink};
+use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
 use moteseal_core::schema::Schema;
-use moteseal_seal::sample::Choice;
+use moteseal_seal::sample::{Choice, ReadingRun, Readings};
 use moteseal_verify::Roster;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
@@ -314,9 +315,49 @@ fn verify(
     pinned: Option<&PinnedSeals>,
 ) -> Result<(Query, Report, usize), Error> {
     let mut sink = Checked::new(field);
-    let (query, report) =
+    let (scope, report) =
         proof::verify(bytes, Path::new("kept.mproof"), roster, pinned, &mut sink)?;
+    let Scope::Answer(query) = scope else { panic!("the proof is redacted") };
     Ok((query, report, sink.seen.len()))
+}
+
+/// Readings that somebody chose give no estimate: those that a redactor left, and those that a query
+/// names. Nothing else about them is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_estimate_from_chosen_readings_is_refused_by_name() {
+    let field = Field::new(Scheme::Tree);
+    let cloud = Honest::serve(&field, u64::MAX).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, few) = (folder.path().join("p.mproof"), folder.path().join("few.mproof"));
+    let named = folder.path().join("named.mproof");
+    let query = Query { devices: vec![field.devices[0]], ..field.query(rate("1")) };
+    prove(&field, &cloud, &query, &whole).await;
+    let readings = [KeptReadings { index: None, first: 0, last: 5 }].to_vec();
+    let keep = Keep { readings, ..Keep::default() };
+    let file = |path: &Path| File::open(path).unwrap();
+    let report = redact(file(&whole), &whole, &field.roster, &keep, &few).unwrap();
+    assert!(report.is_redacted && !report.is_complete() && report.rows() > 0);
+    let run = ReadingRun { index: SealIndex(0), first: 0, count: 3 };
+    let choice = Choice::Readings(Readings::new(&[run]).unwrap());
+    let all = Query { choice, since: EpochNumber(0), until: None, ..query.clone() };
+    prove(&field, &cloud, &all, &named).await;
+
+    let estimate = |path: &Path, sink: &mut dyn Sink| {
+        proof::verify(file(path), path, &field.roster, None, sink).map(drop)
+    };
+    let mean: fn() -> Box<dyn Sink> = || Box::new(Estimator::new("temperature"));
+    let quantiles: fn() -> Box<dyn Sink> = || Box::new(Values::new("temperature"));
+    for (what, sink) in [("a mean", mean), ("quantiles", quantiles)] {
+        estimate(&whole, &mut *sink()).unwrap();
+        for path in [&few, &named] {
+            let refused = estimate(path, &mut *sink()).unwrap_err();
+            assert_eq!(
+                (refused.name(), refused.kind()),
+                ("NotUniform", ErrorKind::Usage),
+                "{what}"
+            );
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,14 +1,17 @@
 //! A cloud whose store is a keyspace of Cassandra, with the roles of a policy.
 
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use crate::cassandra::{Cassandra, Shared};
+use crate::cluster_tls;
+use crate::coap_transport::{ROSTER, Service};
 use crate::scene::{Run, Scene};
 
 const SETTINGS: &[&str] =
     &["authenticator=PasswordAuthenticator", "authorizer=CassandraAuthorizer"];
 
-static NODE: Shared = Shared::new(SETTINGS, Some("cassandra"));
+static NODE: Shared = Shared::with_tls(SETTINGS, Some("cassandra"), cluster_tls::certify);
 
 /// Returns the node of this test program, for a test that neither stops nor pauses it.
 pub(crate) fn shared() -> RwLockReadGuard<'static, Cassandra> {
@@ -103,8 +106,61 @@ fn a_cloud_on_cassandra_serves_what_it_acknowledged_before_it_was_killed() {
     assert!(early.failed(5).contains("PolicyDiffers"), "{early:?}");
     std::fs::remove_file(scene.path("cassandra.password")).unwrap();
     policy(&scene, "apply", &[]).done();
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(3));
     let checked = policy(&scene, "check", &[]).done();
     assert!(checked.out.contains("revoked spare-1"), "{checked:?}");
     assert!(as_process("reader").contains("moteseal_reader.admin@"));
+}
+
+#[test]
+fn a_cloud_uses_a_renewed_role_without_a_restart() {
+    let cassandra = shared();
+    let superuser = cassandra.address("renewed").to_string();
+    let bare = superuser.replace("cassandra@", "");
+    let scene = Scene::new();
+    scene.table("data.csv", 240);
+    scene.seal("data.csv", "dev1", &[]).done();
+    let bundles = scene.names("bundles");
+    scene.run(&["store", "init", "--replicas", "1", "--store", &superuser]).done();
+    write(&scene, &bare, "one = [\"worker\"]\n");
+    policy(&scene, "init", &[]).done();
+    policy(&scene, "apply", &[]).done();
+    let files = ["user", "password"].map(|file| (file, scene.path(&format!("process.{file}"))));
+    let place = || {
+        for (file, path) in &files {
+            let from = format!("policy/processes/one/cassandra.{file}");
+            std::fs::copy(scene.path(&from), path).unwrap();
+        }
+        std::fs::read_to_string(&files[0].1).unwrap()
+    };
+    let first = place();
+    let run = ["cloud", "run", "--store", &bare, "--listen", "127.0.0.1:0"];
+    let mut command = scene.command(&[&run[..], &ROSTER].concat());
+    command.env_remove("MOTESEAL_CASSANDRA_PASSWORD");
+    command.env("MOTESEAL_CASSANDRA_USER_FILE", &files[0].1);
+    command.env("MOTESEAL_CASSANDRA_PASSWORD_FILE", &files[1].1);
+    let cloud = Service::of(command, 1);
+    let push = |number: usize| {
+        scene.run(&["push", &format!("bundles/{}", bundles[number]), "--to", cloud.url("http")])
+    };
+    push(0).done();
+
+    // The new files are in place before the old role is dropped, as the documentation says.
+    policy(&scene, "init", &["--renew", "one"]).done();
+    assert_ne!(place(), first, "a renewed process is a new role");
+    // The new role does not exist yet.
+    std::thread::sleep(Duration::from_secs(3));
+    push(1).done();
+    policy(&scene, "apply", &[]).done();
+    let until = Instant::now() + Duration::from_secs(10);
+    while push(2).code != 0 {
+        assert!(Instant::now() < until, "the old role stays in use");
+    }
+    // No permission of the old role is left in a cache.
+    std::thread::sleep(Duration::from_secs(3));
+    push(3).done();
+    let checked = policy(&scene, "check", &[]).done();
+    assert!(checked.out.contains("revoked one-1"), "{checked:?}");
+    let get = ["get", "dev1", "--from", cloud.url("http"), "--rate", "1", "--format", "csv"];
+    assert_eq!(scene.with_roster(&get).done().out.lines().count(), 241);
 }

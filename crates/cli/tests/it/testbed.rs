@@ -199,6 +199,7 @@ impl Field {
             since: EpochNumber(102),
             until: Some(EpochNumber(107)),
             choice,
+            columns: Vec::new(),
         }
     }
 

@@ -93,7 +93,13 @@ impl Group {
         );
         write::end(&mut answer);
         let (since, until) = (EpochNumber(EPOCH), Some(EpochNumber(EPOCH + 1)));
-        let query = Query { devices: vec![device], since, until, choice: Choice::Rate(rate) };
+        let query = Query {
+            devices: vec![device],
+            since,
+            until,
+            choice: Choice::Rate(rate),
+            columns: Vec::new(),
+        };
         let mut session = Session::new(&self.roster, query, None);
         session.feed(&answer, sink).unwrap();
         let (report, _) = session.finish(sink).unwrap();

@@ -67,8 +67,11 @@ fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
 pub fn rows_of(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
     let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
-    let mut session =
-        Session::new(roster, Query { devices: vec![bundle.device], since, until, choice }, None);
+    let mut session = Session::new(
+        roster,
+        Query { devices: vec![bundle.device], since, until, choice, columns: Vec::new() },
+        None,
+    );
     let mut answer = bundle.bytes.clone();
     write::end(&mut answer);
     let mut count = 0;

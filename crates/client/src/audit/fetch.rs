@@ -114,7 +114,13 @@ async fn fetch(
     for devices in devices.chunks(DEVICES) {
         // No level that has events fits into a maximum of zero readings. The response therefore
         // contains the seals without events.
-        let query = Query { devices: devices.to_vec(), since, until, choice: Choice::AtMost(0) };
+        let query = Query {
+            devices: devices.to_vec(),
+            since,
+            until,
+            choice: Choice::AtMost(0),
+            columns: Vec::new(),
+        };
         let response =
             cloud.post(paths::QUERY, JSON, Bytes::from(query.to_json())).await?.expect(CBOR_SEQ)?;
         cloud_roster = read(audit, cloud, response).await?.or(cloud_roster);

@@ -5,9 +5,11 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::Roster;
 
-use crate::completeness::{DeviceReport, Outage, Standing};
+use super::redacted_chain::RedactedChain;
+use crate::completeness::{DeviceReport, Omission, Outage, Redaction, Standing};
 use crate::decrypt::WithheldColumn;
 use crate::pinned::PinnedSeal;
+use crate::proof_scope::Scope;
 use crate::rejection::Rejection;
 use crate::rows::Rows;
 
@@ -15,13 +17,23 @@ use crate::rows::Rows;
 const MAX_OUTAGES: usize = 256;
 /// The maximum number of withheld columns, with one reason each, that the report lists.
 const MAX_WITHHELD: usize = 256;
+/// The maximum number of seals with omitted readings that the report lists.
+const MAX_OMISSIONS: usize = 256;
+
+/// The seals of the device so far.
+#[derive(Debug)]
+enum Chain {
+    /// No seal may be missing.
+    Whole(History),
+    Redacted(RedactedChain),
+}
 
 #[derive(Debug)]
 pub(super) struct DeviceCheck {
     device: DeviceId,
     since: EpochNumber,
     until: Option<EpochNumber>,
-    history: History,
+    chain: Chain,
     pinned: Option<PinnedSeal>,
     /// Whether the seals are from the response of a store. Otherwise they are from a proof. A
     /// response must contain the pinned seal; a proof may be older than the pinned seal.
@@ -38,10 +50,11 @@ impl DeviceCheck {
     /// store; a proof may be older than the pinned seal.
     pub(super) fn new(
         device: DeviceId,
-        (since, until): (EpochNumber, Option<EpochNumber>),
+        scope: &Scope,
         pinned: Option<PinnedSeal>,
         live: bool,
     ) -> Self {
+        let (since, until) = scope.range();
         let report = DeviceReport {
             device,
             name: String::new(),
@@ -55,15 +68,20 @@ impl DeviceCheck {
             late: 0,
             outages: Vec::new(),
             withheld: Vec::new(),
+            redaction: scope.is_redacted().then(Redaction::default),
             standing: Standing::Complete,
             newer: None,
         };
-        let history = History::new(device, since, until.unwrap_or(EpochNumber(u64::MAX)));
+        let chain = if scope.is_redacted() {
+            Chain::Redacted(RedactedChain::new(device, (since, until)))
+        } else {
+            Chain::Whole(History::new(device, since, until.unwrap_or(EpochNumber(u64::MAX))))
+        };
         Self {
             device,
             since,
             until,
-            history,
+            chain,
             pinned,
             live,
             newest: None,
@@ -90,8 +108,17 @@ impl DeviceCheck {
             let from = statement.last.map(|(_, epoch)| epoch);
             self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
         }
-        if rows.schema().encrypted > 0 {
+        if rows.schema().encrypted > 0 || !rows.stored.hidden().is_empty() {
             self.count_withheld(rows, number);
+        }
+        if let Some(redaction) = &mut self.report.redaction {
+            let kept = u64::from(statement.counters.masked(statement.surviving()));
+            let omitted = kept.saturating_sub(number);
+            redaction.omitted += omitted;
+            if omitted > 0 && redaction.seals.len() < MAX_OMISSIONS {
+                let (index, epoch) = (statement.index, statement.epoch);
+                redaction.seals.push(Omission { index, epoch, shown: number, omitted });
+            }
         }
     }
 
@@ -135,7 +162,12 @@ impl DeviceCheck {
         if let Some(known) = self.pinned {
             self.agree(seal, &here, &known)?;
         }
-        let in_range = self.history.next_under(seal, roster).map_err(|error| refusal(&error))?;
+        let in_range = match &mut self.chain {
+            Chain::Whole(history) => {
+                history.next_under(seal, roster).map_err(|error| refusal(&error))?
+            }
+            Chain::Redacted(chain) => chain.take(seal, roster)?,
+        };
         self.newest = Some(here);
         Ok(in_range)
     }
@@ -173,9 +205,13 @@ impl DeviceCheck {
         name: String,
         roster: &Roster,
     ) -> Result<(DeviceReport, Option<PinnedSeal>), Rejection> {
+        let ends = match &self.chain {
+            Chain::Whole(history) => history.tail().is_none(),
+            Chain::Redacted(_) => false,
+        };
         let beyond = |known: &PinnedSeal| {
             let reached = self.newest.is_some_and(|newest| newest.index >= known.index);
-            !reached && known.epoch >= self.since && self.history.tail().is_some()
+            !reached && known.epoch >= self.since && !ends
         };
         let newer = self.pinned.filter(beyond);
         if let Some(PinnedSeal { index, epoch, .. }) = newer.filter(|_| self.live) {
@@ -187,7 +223,17 @@ impl DeviceCheck {
             });
         }
         let newer = newer.map(|known| (known.index, known.epoch));
-        let standing = match self.history.finish() {
+        let history = match self.chain {
+            Chain::Whole(history) => history,
+            Chain::Redacted(chain) => {
+                let redaction = self.report.redaction.unwrap_or_default();
+                let redaction = Some(Redaction { gaps: chain.gaps, ..redaction });
+                let standing = Standing::Redacted;
+                let report = DeviceReport { name, standing, newer, redaction, ..self.report };
+                return Ok((report, self.newest));
+            }
+        };
+        let standing = match history.finish() {
             Ok(_) => Standing::Complete,
             // A device whose keys have all ended cannot have sealed more.
             Err(Incomplete::TailUnknown { from, .. })

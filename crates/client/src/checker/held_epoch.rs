@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::permutation::{Swap, scratch_for};
-use moteseal_seal::sample::{Choice, ChoiceError, EpochError, Kept, UniformSample, WholeEpoch};
+use moteseal_seal::sample::{Choice, ChoiceError, EpochError, Kept, WholeEpoch};
 use moteseal_seal::stream::Select;
 use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{Proven, SchemaEntry};
@@ -14,6 +14,7 @@ use moteseal_verify::{Proven, SchemaEntry};
 use super::RowOutlet;
 use crate::error::Stop;
 use crate::rejection::Rejection;
+use crate::rows::Determined;
 
 /// The maximum size of the held events in bytes.
 const MAX_BYTES: usize = 256 << 20;
@@ -64,7 +65,7 @@ impl HeldEpoch {
     pub(super) fn release(
         &mut self,
         next: Option<&Seal<Authentic>>,
-        choice: Choice,
+        choice: Option<Choice>,
         outlet: &mut RowOutlet<'_>,
     ) -> Result<(), Stop> {
         let Self { seals, samples, .. } = std::mem::take(self);
@@ -95,35 +96,24 @@ impl HeldEpoch {
         };
         let Some(whole) = whole else { return Ok(()) };
         let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
-        let forced = match choice {
-            Choice::AtMost(most) => whole.at_most_from(round, most),
-            Choice::Sample { count, seed } => {
+        let (forced, choice) = match choice {
+            Some(choice @ Choice::AtMost(most)) => (whole.at_most_from(round, most), choice),
+            Some(choice @ Choice::Sample { count, seed }) => {
                 let drawn = whole.counts_from(round).existing().min(count.into());
                 let too_large = Rejection::EpochTooLarge { device, epoch };
                 let room =
                     usize::try_from(drawn).ok().filter(|_| drawn <= MAX_DRAWN).ok_or(too_large)?;
                 chosen.resize(room, 0);
                 scratch.resize(scratch_for(room), Swap::FREE);
-                whole
+                let drawn = whole
                     .draw(outlet.engine, round, (count, &seed), &mut chosen, &mut scratch)
-                    .map_err(refuse(&seals[0]))?
+                    .map_err(refuse(&seals[0]))?;
+                (drawn, choice)
             }
-            // These arms are not reached, because the parts of a rate and of named readings are
+            // This arm is not reached, because the parts of these choices and of a redacted proof are
             // checked one by one and are never held.
-            Choice::Readings(readings) => {
-                for (seal, (kept, schema)) in seals.iter().zip(&samples) {
-                    let sample = UniformSample::by_name(kept.sample(), seal, &readings);
-                    outlet.emit(choice, seal, &sample.map_err(refuse(seal))?, schema)?;
-                }
-                return Ok(());
-            }
-            Choice::Rate(rate) => {
-                for (seal, (kept, schema)) in seals.iter().zip(&samples) {
-                    let sample =
-                        UniformSample::by_rate(kept.sample(), seal, rate).map_err(refuse(seal))?;
-                    outlet.emit(choice, seal, &sample, schema)?;
-                }
-                return Ok(());
+            Some(Choice::Readings(_) | Choice::Rate(_)) | None => {
+                return Err(refuse(&seals[0])(ChoiceError::NotAsAsked).into());
             }
         };
         // Check all parts before the first row is passed to the sink.
@@ -134,7 +124,7 @@ impl HeldEpoch {
         });
         let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
         for (seal, sample, schema) in checked {
-            outlet.emit(choice, seal, &sample, schema)?;
+            outlet.emit(seal, Determined::Uniform(&sample, choice), schema)?;
         }
         Ok(())
     }

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use moteseal_api::Query;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
 use moteseal_seal::sample::Manifest;
 use moteseal_verify::Roster;
 
+use crate::proof_scope::Scope;
 use crate::rejection::Rejection;
 
 /// The manifests of a response, for the requested epochs and devices.
@@ -42,11 +42,12 @@ impl Manifests {
     }
 
     /// Checks the next manifest. It must be in the range, after the previous manifest, and before
-    /// all parts.
-    pub(super) fn take(&mut self, manifest: &Manifest<'_>, query: &Query) -> Result<(), Rejection> {
+    /// all parts. A redacted proof has no manifests.
+    pub(super) fn take(&mut self, manifest: &Manifest<'_>, scope: &Scope) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
-        let until = query.until.unwrap_or(EpochNumber(u64::MAX));
-        let in_range = (query.since..until).contains(&epoch);
+        let (since, until) = scope.range();
+        let until = until.unwrap_or(EpochNumber(u64::MAX));
+        let in_range = (since..until).contains(&epoch) && !scope.is_redacted();
         if let Some((last, (_, digest))) = self.ended.last_key_value()
             && *last == epoch
             && *digest != manifest.digest()
@@ -59,7 +60,7 @@ impl Manifests {
         }
         self.ended.insert(epoch, (manifest.round(), manifest.digest()));
         for (device, seals) in
-            manifest.devices().filter(|(device, _)| query.devices.contains(device))
+            manifest.devices().filter(|(device, _)| scope.devices().contains(device))
         {
             self.unseen.entry(device).or_default().extend(seals.map(|seal| (epoch, seal)));
         }

@@ -12,6 +12,7 @@ use arrow_buffer::{NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{
     DataType, Field as ArrowField, Fields, Schema as ArrowSchema, SchemaRef, TimeUnit,
 };
+use moteseal_core::digest::Digest;
 use moteseal_core::record::Sequence;
 use moteseal_core::schema::{Decimal, Field, FieldType, Schema, Value, ValueError};
 use moteseal_verify::SchemaEntry;
@@ -337,6 +338,9 @@ impl Names {
 /// Collects rows into batches.
 pub(super) struct Columns {
     entry: Arc<SchemaEntry>,
+    /// The digest of the schema of the records that `fields` read. It is another one than that of
+    /// `entry` if columns are hidden or not asked for.
+    stored: Digest,
     schema: SchemaRef,
     epoch: Values<UInt64Type>,
     epoch_start: Values<TimestampMillisecondType>,
@@ -390,6 +394,7 @@ impl Columns {
         let metadata = HashMap::from([("moteseal.schema".to_owned(), entry.digest.to_string())]);
         Ok(Self {
             entry: entry.clone(),
+            stored: entry.digest,
             schema: Arc::new(ArrowSchema::new_with_metadata(columns, metadata)),
             epoch: Values::new(),
             epoch_start: Values::new(),
@@ -445,6 +450,12 @@ impl Columns {
         out: &mut dyn FnMut(RecordBatch) -> Result<(), OutputError>,
     ) -> Result<(), OutputError> {
         same_schema(&self.entry, rows)?;
+        if self.stored != rows.stored.digest {
+            self.stored = rows.stored.digest;
+            for ((field, _), column) in self.fields.iter_mut().zip(rows.columns()) {
+                *field = column.field().unnamed();
+            }
+        }
         let (mut result, mut new) = (Ok(()), 0);
         let mut withheld = vec![false; self.fields.len()];
         if self.has_encrypted() && !rows.is_empty() {

@@ -5,7 +5,7 @@ use moteseal_verify::Roster;
 use moteseal_verify::urgent::{self, Urgent, UrgentStream};
 
 use super::{Expected, GetError, Unverified};
-use crate::urgent::{ReadingPlace, Seen};
+use crate::urgent::{Seen, UrgentConflict};
 
 /// The maximum number of events in a response.
 const MOST_EVENTS: usize = 64;
@@ -22,9 +22,8 @@ pub struct Events<'a> {
 pub struct NewEvents {
     /// The events, oldest first.
     pub events: Vec<Urgent>,
-    /// The places for which the device has signed different events, which are evidence against it. All
-    /// of these events are returned.
-    pub conflicts: Vec<ReadingPlace>,
+    /// The events that contradict earlier ones. All of these events are returned.
+    pub conflicts: Vec<UrgentConflict>,
     /// The number of events that are void, because the roster has ended their key.
     pub void: usize,
 }

@@ -1,7 +1,9 @@
-//! Compares an urgent event with the seal that covers its reading (spec/objects.md, section 7.1).
+//! Compares an urgent event with the seal that covers its reading (spec/objects.md, section 7.1;
+//! spec/confidential.md, section 3).
 
 use std::collections::BTreeMap;
 
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_seal::sample::{Choice, ReadingRun, Readings};
 use moteseal_verify::Urgent;
@@ -18,6 +20,9 @@ pub enum UrgentCheck {
     /// The seal has another record at this place, or fewer readings. The event and the seal are
     /// evidence against the device: it signed both, or somebody else has its key.
     Contradicts,
+    /// The seal states other keys of its encrypted columns than the event. The event and the seal are
+    /// evidence against the device: it signed both, or somebody else has its key.
+    OtherKeys,
     /// The cloud has no such seal: it is not closed yet, it is withheld, or the device abandoned it.
     NotSealed,
     /// The cloud has the seal and does not have this reading, because it is not in the sample.
@@ -29,6 +34,8 @@ pub enum UrgentCheck {
 struct Found {
     /// For each seal of the epoch, its number of readings.
     seals: BTreeMap<SealIndex, u64>,
+    /// What the seal of the event states about its keys.
+    keys: Option<KeyCommitments>,
     record: Option<Vec<u8>>,
 }
 
@@ -69,6 +76,10 @@ impl Client<'_> {
                 }
             }
         };
+        // The same ciphertext under another key is another reading.
+        if found.seals.contains_key(&event.index()) && found.keys.as_ref() != event.keys() {
+            return Ok(UrgentCheck::OtherKeys);
+        }
         Ok(match (found.record, found.seals.get(&event.index())) {
             (Some(record), _) if record == event.record() => UrgentCheck::Agrees,
             (Some(_), _) => UrgentCheck::Contradicts,
@@ -85,6 +96,7 @@ impl Client<'_> {
             let statement = rows.statement();
             found.seals.insert(statement.index, statement.counters.total());
             if statement.index == event.index() {
+                found.keys = statement.keys;
                 rows.for_each(|seq: Sequence, _, record| {
                     if seq == event.seq() {
                         found.record = Some(record.to_vec());

@@ -232,8 +232,7 @@ proptest! {
             devices,
             since: EpochNumber(first),
             until: Some(EpochNumber(first + 3)),
-            choice: Choice::Rate(rate),
-        };
+            choice: Choice::Rate(rate), columns: Vec::new() };
         let mut batches = Batches::new();
         group.verify(query, None, &group.answer(&answer), &mut batches).unwrap();
         prop_assert_eq!(batches.rows(), rows.len());

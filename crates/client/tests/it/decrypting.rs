@@ -1,15 +1,16 @@
 //! A reader reads exactly the columns and epochs for which it has keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use moteseal_api::{CBOR_SEQ, JSON, paths};
-use moteseal_client::decrypt::{DeviceKeys, KeySet, Withheld};
+use moteseal_client::decrypt::{DeviceKeys, KeySet, SealKeys, Withheld};
 use moteseal_client::estimate::{Estimator, Values};
-use moteseal_client::{Client, proof};
+use moteseal_client::output::OutputError;
+use moteseal_client::{Client, Rows, Sink, proof};
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::confidential::{KeyAccessError, KeyStream, Nonce};
-use moteseal_core::record::{EpochNumber, Sequence};
+use moteseal_core::record::{DeviceId, EpochNumber, Sequence};
 use moteseal_core::schema::{Schema, Value};
 use moteseal_seal::Position;
 use moteseal_seal::sample::{Choice, Rate, ReadingRun, Readings};
@@ -110,6 +111,94 @@ fn of_100_000_cells_exactly_the_granted_ones_are_readable() {
         }
     }
     assert!(cells > 400_000 && readable > 40_000 && cells - readable > 40_000, "{readable}");
+}
+
+/// The records of a sink by their places, as they are in memory.
+#[derive(Default)]
+struct Memory(BTreeMap<(DeviceId, EpochNumber, Sequence), Vec<u8>>);
+
+impl Sink for Memory {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        let (device, epoch) = (rows.device(), rows.statement().epoch);
+        rows.for_each(|seq, _, record| drop(self.0.insert((device, epoch, seq), record.to_vec())));
+        let mut chunked = Vec::new();
+        rows.for_each_chunk(|seqs, records| {
+            chunked.extend(seqs.iter().zip(records).map(|(seq, record)| (*seq, record.to_vec())));
+        });
+        for (seq, record) in chunked {
+            assert_eq!(self.0[&(device, epoch, seq)], record);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bytes of a cell of [`FIELDS`] in a record. The length of a text is not encrypted.
+fn cell(record: &[u8], position: usize) -> &[u8] {
+    match position {
+        0 => &record[..2],
+        1 => &record[2..3],
+        2 => &record[3..4],
+        _ => &record[5..],
+    }
+}
+
+#[test]
+fn of_100_000_random_cells_those_that_are_not_granted_are_ciphertext_in_the_memory_of_the_answer() {
+    const EPOCHS: u64 = 30;
+    const ROWS: u64 = 600;
+    let (group, mut next) = (Group::new(), random());
+    let bytes = encode(&FIELDS);
+    let schema = Schema::decode(&bytes).unwrap();
+    let mut parts = Vec::<Sealed>::new();
+    for name in NAMES {
+        let mut position: Position = group.start(name);
+        for epoch in EPOCH..EPOCH + EPOCHS {
+            let records = (0..ROWS).map(|_| {
+                let place = "abcdefghi".get(..1 + next(9) as usize).unwrap();
+                record(next(5000) as i16, next(256) as u8, next(2) == 1, place)
+            });
+            let records: Vec<_> = records.collect();
+            parts.push(group.seal_secretly(name, &mut position, epoch, &FIELDS, &records));
+        }
+    }
+    let parts: Vec<(&Sealed, u32)> = parts.iter().map(|part| (part, ALL)).collect();
+    let answer = group.answer(&parts);
+    let read = |keys: Option<&mut dyn SealKeys>| {
+        let mut memory = Memory::default();
+        group.read(&NAMES, keys, &answer, &mut memory).unwrap();
+        memory.0
+    };
+    let mut all = KeySet::new();
+    NAMES.iter().for_each(|name| all.add(DeviceKeys::new(group.device(name), secret_of(name))));
+    let (sealed, plain) = (read(None), read(Some(&mut all)));
+
+    // A grant opens some columns of some devices in some epochs.
+    let mut granted = BTreeSet::new();
+    let mut keys = Granted::default();
+    for name in NAMES {
+        for (position, (_, column)) in [0, 2, 3].into_iter().zip(schema.encrypted_columns()) {
+            for epoch in (EPOCH..EPOCH + EPOCHS).filter(|_| next(2) == 0) {
+                keys.add(group.device(name), (&secret_of(name), column), (epoch, epoch));
+                granted.insert((group.device(name), position, EpochNumber(epoch)));
+            }
+        }
+    }
+    let memory = read(Some(&mut keys));
+    assert_eq!(memory.len() as u64, 2 * EPOCHS * ROWS);
+    let (places, mut readable, mut different): (Vec<_>, _, _) = (memory.keys().collect(), 0, 0);
+    let names = ["temperature", "seen", "open", "place"];
+    for _ in 0..100_000 {
+        let place = places[next(places.len() as u64) as usize];
+        let position = next(4) as usize;
+        let of = |records: &BTreeMap<_, Vec<u8>>| cell(&records[place], position).to_vec();
+        let (found, sealed, plain) = (of(&memory), of(&sealed), of(&plain));
+        let is_granted = position == 1 || granted.contains(&(place.0, position, place.1));
+        let expected = if is_granted { &plain } else { &sealed };
+        assert_eq!(&found, expected, "{} of {place:?}", names[position]);
+        readable += u32::from(is_granted && position != 1);
+        different += u32::from(!is_granted && sealed != plain);
+    }
+    assert!(readable > 30_000 && different > 30_000, "{readable} {different}");
 }
 
 /// Two epochs of one device, and their rows in plaintext.
@@ -253,9 +342,8 @@ fn an_estimate_needs_a_column_that_is_readable_throughout() {
     };
     // Neither without keys, nor with those of the first epoch only.
     for mut keys in [None, Some(granted(EPOCH))] {
-        let mut read = |sink: &mut dyn moteseal_client::Sink| {
-            let keys =
-                keys.as_mut().map(|keys| keys as &mut dyn moteseal_client::decrypt::SealKeys);
+        let mut read = |sink: &mut dyn Sink| {
+            let keys = keys.as_mut().map(|keys| keys as &mut dyn SealKeys);
             group.read(&["mote-1"], keys, &answer, sink).unwrap_err()
         };
         let condition = "temperature>=1".parse().unwrap();
@@ -265,7 +353,7 @@ fn an_estimate_needs_a_column_that_is_readable_throughout() {
     }
     let (mut mean, mut values) = (Estimator::new("temperature"), Values::new("temperature"));
     let mut share = Estimator::of_share("temperature>=20".parse().unwrap());
-    let mut sink = |rows: &moteseal_client::Rows<'_>| {
+    let mut sink = |rows: &Rows<'_>| {
         use moteseal_client::Sink as _;
         mean.rows(rows).and_then(|()| values.rows(rows)).and_then(|()| share.rows(rows))
     };

@@ -18,6 +18,7 @@ fn a_request_becomes_the_query_that_its_options_state() {
         since: EpochNumber(since),
         until: until.map(EpochNumber),
         choice,
+        columns: Vec::new(),
     };
     let mut all: Vec<DeviceId> = group.roster.devices().map(|device| device.id).collect();
     assert_eq!(client.get().to_query().unwrap(), range(&all, 0, None, everything()));

@@ -1,11 +1,13 @@
 //! The items of a response, which own their data.
 
 use moteseal_core::record::{Scheme, Sequence};
+use moteseal_core::schema::Groups;
 use moteseal_lanes::Host;
 use moteseal_seal::engine::Engine;
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_store::{EpochStore, ReadError, StoredSeal};
-use moteseal_verify::{Roster, write};
+use moteseal_verify::redaction::{Content, RedactionError, hide};
+use moteseal_verify::{Roster, SchemaEntry, write};
 
 /// One item of a response.
 #[derive(Clone, Debug)]
@@ -41,6 +43,8 @@ pub struct PartOutput {
     pub digests: Vec<u8>,
     /// The records of the selected events, concatenated.
     pub events: Vec<u8>,
+    /// The column groups whose cells are in the records; empty if the schema has no groups.
+    pub shown: Groups,
     /// Whether the part includes the signature, which ends a run.
     pub signed: bool,
 }
@@ -99,7 +103,38 @@ impl PartOutput {
                 (part.siblings, part.records)
             }
         };
-        Ok(Self { seal, selection, digests, events, signed })
+        let shown = statement.groups;
+        Ok(Self { seal, selection, digests, events, shown, signed })
+    }
+
+    /// Leaves out the cells of the column groups that are not in `kept`. `schema` is that of the seal.
+    ///
+    /// # Errors
+    /// [`RedactionError`] if the stored digests and events do not belong together.
+    pub fn show_only(&mut self, schema: &SchemaEntry, kept: Groups) -> Result<(), RedactionError> {
+        let Some(layout) = schema.groups.as_deref() else { return Ok(()) };
+        if layout.all().is_subset(kept) {
+            return Ok(());
+        }
+        if self.selection != Selected::Levels(0) {
+            let statement = self.seal.seal().statement();
+            let of_tree = match &self.selection {
+                Selected::Levels(mask) if statement.scheme == Scheme::Tree => {
+                    Some(members(&self.seal, *mask))
+                }
+                _ => None,
+            };
+            let selection =
+                of_tree.as_deref().map_or(self.selection.as_written(), Selection::Events);
+            let content =
+                Content { digests: (&self.digests[..]).into(), events: (&self.events[..]).into() };
+            let view = (layout, schema.framing);
+            let Content { digests, events } = hide(statement, view, selection, &content, kept)?;
+            let shown = (digests.into_owned(), events.into_owned());
+            (self.digests, self.events) = shown;
+        }
+        self.shown = kept;
+        Ok(())
     }
 
     /// Returns an upper bound on the size of the encoded part, in bytes.
@@ -116,9 +151,10 @@ impl PartOutput {
 
     /// Appends the part's encoding up to the events to `out`.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>) {
-        write::part_head(
+        write::part_head_showing(
             out,
             self.seal.seal(),
+            self.shown,
             self.selection.as_written(),
             &self.digests,
             self.events.len(),

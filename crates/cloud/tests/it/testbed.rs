@@ -444,6 +444,7 @@ pub fn query(devices: &[DeviceId], since: u64, until: Option<u64>, choice: Choic
         since: EpochNumber(since),
         until: until.map(EpochNumber),
         choice,
+        columns: Vec::new(),
     }
 }
 

@@ -11,7 +11,10 @@ use crate::record::EpochNumber;
 
 /// The length of an encoded [`Path`] in bytes: column id (16), base epoch (8), offset (4), leaf (32),
 /// and 32 siblings of 32 bytes.
-pub const PATH: usize = 60 + DEPTH as usize * 32;
+pub const PATH: usize = SIBLINGS + DEPTH as usize * 32;
+
+/// The length of an encoded [`Path`] without its siblings in bytes.
+const SIBLINGS: usize = 60;
 
 /// The keys of a column from one epoch on: the leaf of this epoch, and the sibling of each node on
 /// the path to it that is right of the path. The keys of earlier epochs cannot be computed from it.
@@ -145,6 +148,44 @@ impl Path {
             place.copy_from_slice(&sibling.0);
         }
         out
+    }
+
+    /// Writes the encoding without the siblings that do not exist to `out` and returns it: 60 bytes, and
+    /// 32 for each bit 0 of the offset. The encoding is secret.
+    pub fn encode_short<'o>(&self, out: &'o mut [u8; PATH]) -> &'o [u8] {
+        *out = *self.encode();
+        let mut end = SIBLINGS;
+        for depth in (1..=DEPTH).filter(|&depth| !bit(self.current, depth)) {
+            let from = SIBLINGS + (usize::from(depth) - 1) * 32;
+            out.copy_within(from..from + 32, end);
+            end += 32;
+        }
+        out[end..].zeroize();
+        &out[..end]
+    }
+
+    /// Reads what [`encode_short`](Self::encode_short) wrote at the start of `bytes`, and returns the
+    /// bytes that follow. The encoding has no check value; the caller must detect damage.
+    ///
+    /// # Errors
+    /// `MalformedKey` if the encoding is cut off, a sibling is zeros, or the current epoch does not fit
+    /// 64 bits.
+    pub fn decode_short(bytes: &[u8]) -> Result<(Self, &[u8]), KeyEncodingError> {
+        let (head, mut rest) = chunk::<SIBLINGS>(bytes)?;
+        let head = Zeroizing::new(head);
+        let (_, offset) = head.split_at(24);
+        let (offset, _) = chunk(offset)?;
+        let current = u32::from_be_bytes(offset);
+        let mut whole = Zeroizing::new([0; PATH]);
+        whole[..SIBLINGS].copy_from_slice(&*head);
+        for (depth, place) in (1..=DEPTH).zip(whole[SIBLINGS..].chunks_exact_mut(32)) {
+            if !bit(current, depth) {
+                let sibling: &[u8; 32];
+                (sibling, rest) = rest.split_first_chunk().ok_or(KeyEncodingError::MalformedKey)?;
+                place.copy_from_slice(sibling);
+            }
+        }
+        Ok((Self::decode(&whole)?, rest))
     }
 
     /// Reads an encoding. The encoding has no check value; the caller must detect damage.

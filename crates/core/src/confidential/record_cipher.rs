@@ -48,14 +48,20 @@ struct Column {
 /// The encrypted columns of a schema: where their cells are in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncryptedColumns {
-    columns: [Option<Column>; MAX_ENCRYPTED],
+    /// The columns, and then copies of [`NO_COLUMN`].
+    columns: [Column; MAX_ENCRYPTED],
+    count: u8,
 }
+
+/// Fills the places after the last column.
+const NO_COLUMN: Column =
+    Column { place: Place::Fixed { start: 0, width: 0 }, suite: Suite::ChaCha20, position: 0 };
 
 impl EncryptedColumns {
     /// Returns the encrypted columns of a schema.
     #[must_use]
     pub fn of(schema: &Schema<'_>) -> Self {
-        let mut columns = [None; MAX_ENCRYPTED];
+        let (mut columns, mut count) = ([NO_COLUMN; MAX_ENCRYPTED], 0);
         let encrypted = schema.fields().filter_map(|field| {
             #[allow(clippy::cast_possible_truncation)]
             let start = field.start() as u16;
@@ -66,15 +72,20 @@ impl EncryptedColumns {
             Some(Column { place, suite: field.suite?, position: field.position })
         });
         for (column, place) in encrypted.zip(&mut columns) {
-            *place = Some(column);
+            *place = column;
+            count += 1;
         }
-        Self { columns }
+        Self { columns, count }
+    }
+
+    fn as_slice(&self) -> &[Column] {
+        self.columns.get(..self.count.into()).unwrap_or_default()
     }
 
     /// Returns the number of encrypted columns.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.columns.iter().flatten().count()
+        self.count.into()
     }
 
     /// Returns whether no column is encrypted.
@@ -86,7 +97,7 @@ impl EncryptedColumns {
     /// Returns the byte offset in a record, the width and the suite of each encrypted column, in the
     /// order of the schema; `None` for a text.
     pub fn fixed_cells(&self) -> impl Iterator<Item = Option<(usize, usize, Suite)>> + '_ {
-        self.columns.iter().flatten().map(|column| match column.place {
+        self.as_slice().iter().map(|column| match column.place {
             Place::Fixed { start, width } => Some((start.into(), width.into(), column.suite)),
             Place::Text { .. } => None,
         })
@@ -110,10 +121,10 @@ impl EncryptedColumns {
             return Err(CipherError::KeyCount);
         }
         let fits = |(column, stream): (&Column, &KeyStream)| column.suite == stream.key().suite();
-        if !self.columns.iter().flatten().zip(&*streams).all(fits) {
+        if !self.as_slice().iter().zip(&*streams).all(fits) {
             return Err(CipherError::WrongSuite);
         }
-        for (column, stream) in self.columns.iter().flatten().zip(streams) {
+        for (column, stream) in self.as_slice().iter().zip(streams) {
             column.apply(seq, record, stream)?;
         }
         Ok(())
@@ -137,7 +148,7 @@ impl EncryptedColumns {
             return Err(CipherError::KeyCount);
         }
         let mut decrypted = 0;
-        for (column, stream) in self.columns.iter().flatten().zip(streams) {
+        for (column, stream) in self.as_slice().iter().zip(streams) {
             let Some(stream) = stream else { continue };
             if column.suite != stream.key().suite() {
                 return Err(CipherError::WrongSuite);

@@ -33,6 +33,16 @@ impl Suite {
         Self::ALL.into_iter().find(|suite| u64::from(suite.number()) == number)
     }
 
+    /// Returns whether this build has the suite. ChaCha20 is in every build; AES-128-CTR needs the
+    /// feature `aes128`.
+    #[must_use]
+    pub const fn is_supported(self) -> bool {
+        match self {
+            Self::ChaCha20 => true,
+            Self::Aes128Ctr => cfg!(feature = "aes128"),
+        }
+    }
+
     /// Returns the name of the suite in output.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

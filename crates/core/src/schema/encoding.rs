@@ -1,6 +1,6 @@
 //! The CBOR encoding of fields (spec/objects.md, sections 5.1 and 5.2).
 
-use super::{Field, FieldType, Labels, SchemaError, check_words};
+use super::{Field, FieldType, Labels, MAX_GROUPS, SchemaError, check_words};
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::confidential::Suite;
 
@@ -46,6 +46,7 @@ pub(super) struct Shape<'a> {
     relayed: bool,
     /// The number of the suite; 0 for a plain column.
     suite: u64,
+    group: u64,
 }
 
 impl<'a> Shape<'a> {
@@ -75,6 +76,7 @@ impl<'a> Shape<'a> {
             longest: 0,
             relayed: false,
             suite: 0,
+            group: 0,
         })
     }
 
@@ -92,6 +94,7 @@ impl<'a> Shape<'a> {
             longest: 0,
             relayed: false,
             suite: 0,
+            group: 0,
         };
         for _ in 0..reader.map()? {
             // A value that a field has without the key is not encoded.
@@ -145,6 +148,10 @@ impl<'a> Shape<'a> {
                     shape.suite = reader.u64()?;
                     shape.suite == 0
                 }
+                16 => {
+                    shape.group = reader.u64()?;
+                    shape.group == 0
+                }
                 key if key % 2 == 0 => return Err(SchemaError::UnsupportedField { key }),
                 _ => {
                     reader.raw()?;
@@ -172,6 +179,9 @@ impl<'a> Shape<'a> {
         if self.suite != 0 && field.suite.is_none() {
             return Err(SchemaError::UnknownSuite);
         }
+        if usize::from(field.group) >= MAX_GROUPS {
+            return Err(SchemaError::InvalidGroup);
+        }
         Ok(field)
     }
 
@@ -189,6 +199,7 @@ impl<'a> Shape<'a> {
             labels: self.labels,
             longest,
             suite: Suite::from_number(self.suite),
+            group: u8::try_from(self.group).unwrap_or(u8::MAX),
             ..Field::new(self.name, self.unit, kind).scaled(divisor, self.offset)
         })
     }
@@ -231,8 +242,9 @@ fn write_map(
         field.longest != 0,
         field.relayed,
         field.suite.is_some(),
+        field.group != 0,
     ];
-    let [unit, divisor, offset, nullable, labels, longest, relayed, _] = optional;
+    let [unit, divisor, offset, nullable, labels, longest, relayed, _, group] = optional;
     let id = if field.id == 0 { position as u64 } else { field.id.into() };
     out.map(3 + optional.iter().filter(|&&is_present| is_present).count() as u64)?;
     out.uint(0u8)?.uint(id)?.uint(1u8)?.text(field.name)?;
@@ -260,6 +272,9 @@ fn write_map(
     }
     if let Some(suite) = field.suite {
         out.uint(12u8)?.uint(suite.number())?;
+    }
+    if group {
+        out.uint(16u8)?.uint(field.group)?;
     }
     Ok(())
 }

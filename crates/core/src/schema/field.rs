@@ -39,6 +39,8 @@ pub struct Field<'a> {
     pub longest: u8,
     /// The cipher of an encrypted column; `None` for a plain column.
     pub suite: Option<Suite>,
+    /// The column group, 0 to 7. The cells of a group other than 0 can be left out of a part.
+    pub group: u8,
     /// Whether the field reads records in which the column is not encrypted.
     pub(super) is_plaintext: bool,
     /// The number of text cells between `start` and this cell. It is 0 for all types but `text`.
@@ -67,6 +69,7 @@ impl<'a> Field<'a> {
             labels: Labels::NONE,
             longest: 0,
             suite: None,
+            group: 0,
             is_plaintext: false,
             skip: 0,
             position: 0,
@@ -110,6 +113,12 @@ impl<'a> Field<'a> {
         Self { suite: Some(suite), ..self }
     }
 
+    /// Returns the same field in this column group.
+    #[must_use]
+    pub const fn in_group(self, group: u8) -> Self {
+        Self { group, ..self }
+    }
+
     /// Returns the same field for a record that is not encrypted: the record that a device is about
     /// to encrypt. A reader of sealed records never needs it; see
     /// [`Decrypted`](crate::confidential::Decrypted).
@@ -141,6 +150,7 @@ impl<'a> Field<'a> {
             labels: Labels::NONE,
             longest: self.longest,
             suite: self.suite,
+            group: self.group,
             is_plaintext: self.is_plaintext,
             skip: self.skip,
             position: self.position,
@@ -148,11 +158,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Parses `name:unit:type[/divisor][+offset][?][~][!|!aes][#id]`, such as `temperature:Cel:i16/100`,
-    /// `pressure:hPa:u16/10+9000?`, `state::enum(off,on)!` or `place::text32#7`. `?` stands for
-    /// [`nullable`](Self::nullable), `~` for [`relayed`](Self::relayed), `!` for a column that is
-    /// [`encrypted`](Self::encrypted) with ChaCha20, `!aes` for one with AES-128-CTR. The name may
-    /// contain colons.
+    /// Parses `name:unit:type[/divisor][+offset][?][~][!|!aes][@group][#id]`, such as
+    /// `temperature:Cel:i16/100`, `pressure:hPa:u16/10+9000?`, `state::enum(off,on)!@1` or
+    /// `place::text32#7`. `?` stands for [`nullable`](Self::nullable), `~` for
+    /// [`relayed`](Self::relayed), `!` for a column that is [`encrypted`](Self::encrypted) with
+    /// ChaCha20, `!aes` for one with AES-128-CTR, and `@` for a column
+    /// [in a group](Self::in_group). The name may contain colons.
     ///
     /// # Errors
     /// [`SchemaError`]: `MalformedField`, or the first check of the field that fails.
@@ -174,6 +185,10 @@ impl<'a> Field<'a> {
             Some((packing, id)) => (packing, parse_id(id)?),
             None => (packing, 0),
         };
+        let (packing, group) = match packing.split_once('@') {
+            Some((packing, group)) => (packing, parse_group(group)?),
+            None => (packing, 0),
+        };
         let (packing, suite) = strip_suite(packing);
         let (packing, relayed) = strip(packing, '~');
         let (packing, nullable) = strip(packing, '?');
@@ -184,7 +199,7 @@ impl<'a> Field<'a> {
             }
             None => Self::parse_packing(name, unit, packing)?,
         };
-        let field = Self { id, nullable, relayed, suite, ..field };
+        let field = Self { id, nullable, relayed, suite, group, ..field };
         field.check()?;
         Ok(field)
     }
@@ -227,6 +242,7 @@ impl<'a> Field<'a> {
             && !self.nullable
             && !self.relayed
             && self.suite.is_none()
+            && self.group == 0
             && (self.id == 0 || self.id as usize == position)
     }
 
@@ -264,6 +280,14 @@ fn strip_suite(text: &str) -> (&str, Option<Suite>) {
 fn parse_id(text: &str) -> Result<u16, SchemaError> {
     let id = if text.starts_with('+') { None } else { text.parse().ok() };
     id.filter(|&id| id > 0).ok_or(SchemaError::InvalidFieldId)
+}
+
+/// Parses the number of a group. A sign and further digits are not allowed.
+fn parse_group(text: &str) -> Result<u8, SchemaError> {
+    match text.as_bytes() {
+        [digit @ b'0'..=b'7'] => Ok(digit - b'0'),
+        _ => Err(SchemaError::InvalidGroup),
+    }
 }
 
 /// Checks that a schema may contain this name and unit.
@@ -304,6 +328,9 @@ impl fmt::Display for Field<'_> {
             None => {}
             Some(Suite::ChaCha20) => f.write_str("!")?,
             Some(Suite::Aes128Ctr) => f.write_str("!aes")?,
+        }
+        if self.group != 0 {
+            write!(f, "@{}", self.group)?;
         }
         if self.id != u16::from(self.position) && self.id != 0 {
             write!(f, "#{}", self.id)?;

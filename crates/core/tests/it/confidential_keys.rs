@@ -229,6 +229,27 @@ fn no_ancestor_of_a_past_epoch_is_in_the_encoding_of_a_path() {
 }
 
 #[test]
+fn the_short_encoding_of_a_path_has_only_the_siblings_that_exist() {
+    let root = secret().column(COLUMN);
+    for current in [0, 1, 0x0f0f_0f0f, 0x8000_0000, u32::MAX] {
+        let path = Path::new(&root, epoch(current)).unwrap();
+        let mut buffer = [0xee; PATH];
+        let short = path.encode_short(&mut buffer).to_vec();
+        assert_eq!(short.len(), 60 + 32 * current.count_zeros() as usize);
+        let nodes: Vec<[u8; 32]> = path.nodes().map(|node| *node.expose()).collect();
+        assert_eq!(short.len(), 28 + 32 * nodes.len());
+        assert!(short[28..].chunks(32).all(|key| nodes.iter().any(|node| node[..] == *key)));
+        // What follows is returned, and nothing of an encoding that is cut off.
+        let followed = [&short[..], b"rest"].concat();
+        assert_eq!(Path::decode_short(&followed), Ok((path, &b"rest"[..])));
+        for length in 0..short.len() {
+            let error = Path::decode_short(&short[..length]).unwrap_err();
+            assert_eq!(error.name(), "MalformedKey", "{current} {length}");
+        }
+    }
+}
+
+#[test]
 fn a_stored_path_with_a_key_too_few_or_too_many_is_refused() {
     let path = Path::new(&secret().column(COLUMN), epoch(0x0f0f_0f0f)).unwrap();
     let encoded = path.encode();

@@ -1,9 +1,10 @@
 //! Tests of the provisioning blob: a blob round trips, and other bytes are rejected.
 
+use moteseal_core::confidential::{ColumnId, Path, StreamSecret};
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{
-    Audience, MASKS, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, ReplayedWindow,
-    SharedKey,
+    Audience, GivenKeys, MASKS, MAX_PROVISIONING, Membership, ProvisionError, Provisioning,
+    ReplayedWindow, SharedKey, blob_end, encode_keys,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
@@ -124,6 +125,41 @@ fn rejects_a_blob_with_any_bit_changed_or_any_truncation() {
     for length in 0..whole.len() {
         assert!(Provisioning::decode(&whole[..length]).is_err(), "{length} bytes");
     }
+}
+
+#[test]
+fn keys_follow_a_blob_and_can_be_erased_without_damage_to_it() {
+    let secret = StreamSecret::new([7; 32], EpochNumber(5));
+    let paths: Vec<_> = [1, 2]
+        .map(|column| Path::new(&secret.column(ColumnId([column; 16])), EpochNumber(9)).unwrap())
+        .into();
+    for length in 0..4 {
+        let schema = vec![3; 20 + length];
+        let contents = provisioning(&schema, Algorithm::Ed25519, false, false, (0, None));
+        let mut flash = vec![0xff; MAX_PROVISIONING];
+        flash[..blob(&contents).len()].copy_from_slice(&blob(&contents));
+        let start = blob_end(&flash);
+        assert!(start.is_multiple_of(4) && (0..4).contains(&(start - blob(&contents).len())));
+        assert!(GivenKeys::read(&flash[start..]).is_none());
+        let written = encode_keys(&paths, &mut flash[start..]).unwrap();
+        let given = GivenKeys::read(&flash[start..]).unwrap();
+        assert_eq!(given.length, written);
+        let (one, rest) = Path::decode_short(given.paths).unwrap();
+        let (two, rest) = Path::decode_short(rest).unwrap();
+        assert_eq!(([one, two].as_slice(), rest), (&paths[..], &[][..]));
+        // Keys of which a bit is erased are none, and their length is still known.
+        for at in [start + 8, start + 16, start + written - 1] {
+            let mut changed = flash.clone();
+            changed[at] ^= 1;
+            let given = GivenKeys::read(&changed[start..]).unwrap();
+            assert_eq!((given.length, given.paths), (written, &[][..]), "{at}");
+        }
+        flash[start..start + written].fill(0);
+        assert!(GivenKeys::read(&flash[start..]).is_none());
+        assert!(Provisioning::decode(&flash).is_ok());
+    }
+    assert!(encode_keys(&paths, &mut [0; 1000]).is_err());
+    assert_eq!((blob_end(&[0xff; 64]), blob_end(b"MSP\x01\xff\xff\xff\xff")), (0, 8));
 }
 
 #[test]

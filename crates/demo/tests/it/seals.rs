@@ -66,6 +66,28 @@ fn a_group_changes_while_its_cloud_runs() {
 }
 
 #[test]
+fn readers_with_different_grants_see_different_columns_of_one_answer() {
+    let result: Value = serde_json::from_slice(&demo(&["--quick", "--json"]).stdout).unwrap();
+    let scene = &result["confidential"];
+    let readings = scene["readings"].as_u64().unwrap();
+    assert_eq!(readings, 2 * 8 * 180);
+    assert_eq!(scene["verified"]["complete"], true);
+    assert_eq!(scene["verified"]["rows"], readings);
+    let readers = scene["readers"].as_array().unwrap();
+    let seen = |at: usize| {
+        ["temperatures", "humidities"].map(|column| readers[at][column].as_u64().unwrap())
+    };
+    assert_eq!((seen(0), seen(1)), ([0, 0], [readings, 0]));
+    let [temperatures, humidities] = seen(2);
+    assert!(temperatures == 0 && (readings / 3..readings).contains(&humidities), "{humidities}");
+    assert_eq!(scene["found"], 0);
+    assert!(scene["found_without_encryption"].as_u64() > Some(100), "{scene}");
+    let refusals: Vec<&Value> =
+        scene["attacks"].as_array().unwrap().iter().map(|attack| &attack["refused"]).collect();
+    assert_eq!(refusals, ["NoMatchingKey", "NotForYou", "NotAuthentic"]);
+}
+
+#[test]
 fn the_honest_response_is_small_complete_and_close_to_the_truth() {
     let result: Value = serde_json::from_slice(&demo(&["--quick", "--json"]).stdout).unwrap();
     assert_eq!(result["readings"], 8 * 8 * 180);

@@ -1,15 +1,18 @@
 //! The private file with the keys of a device's encrypted columns, next to the state of its chain.
 //!
-//! The file is the deterministic CBOR encoding of `[1, device, [* [name, path]]]`, followed by its
-//! SHA-256. `path` is an encoded [`Path`], and `name` is a digest that identifies the stream secret from
-//! which it is derived. If the device gets another secret, the paths of the previous one are replaced.
+//! The file is the deterministic CBOR encoding of `[1, device, [name, base epoch, step, spare secret],
+//! [* path]]`, followed by its SHA-256. `path` is an encoded [`Path`]. `name` is a digest that identifies
+//! the stream secret from which the paths are derived. The spare secret is the stream secret after `step`
+//! steps to its successor (spec/confidential.md, section 1, rule 10). Columns that are added to the schema
+//! later start from it, and it is then replaced by its successor. It opens none of the columns in the file.
+//! If the device gets another stream secret, the content is replaced.
 //!
 //! When a later epoch is durably opened, the file is replaced by one without the earlier keys, and the
 //! previous file is overwritten with zeros. A file system or disk that writes changed data to another
 //! place may keep a copy.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path as FilePath;
 
@@ -23,28 +26,46 @@ use zeroize::Zeroizing;
 
 use super::{ColumnKeys, erase_before};
 
-/// The largest number of columns in a file. A schema has at most 16 encrypted columns.
-const MAX_COLUMNS: usize = 256;
+/// The largest number of columns of a stream secret, as in an owner's file (spec/grants.md, section 2.1).
+/// A schema has at most 16 encrypted columns; the file also has those of earlier schemas.
+pub(super) const MAX_COLUMNS: usize = 256;
 /// The maximum length of the encoding of a column in bytes.
-const COLUMN: usize = PATH + 24;
+const COLUMN: usize = PATH + 4;
+/// The maximum length of the encoding of everything else in bytes.
+const REST: usize = 160;
 
-/// The keys of a column, and the name of the secret from which they are derived.
-struct Column {
-    name: [u8; 16],
-    path: Path,
+/// Why there are no keys for a schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeysError {
+    /// The epoch has no key.
+    Key(KeyAccessError),
+    /// The device would have more than [`MAX_COLUMNS`] columns of one stream secret.
+    ColumnCount,
 }
 
-/// The keys of all columns that a device has encrypted.
+/// The secret from which columns that are added later start.
+#[derive(Clone)]
+struct Spare {
+    /// Identifies the stream secret.
+    name: [u8; 16],
+    /// The number of steps from the stream secret to `secret`.
+    step: u32,
+    secret: StreamSecret,
+}
+
+/// The keys of all columns that a device has encrypted with one stream secret.
 pub(crate) struct Stored {
     device: DeviceId,
-    columns: Vec<Column>,
+    /// `None` if no stream secret was given yet.
+    spare: Option<Spare>,
+    columns: Vec<Path>,
     /// Whether the file lacks a change.
     is_changed: bool,
 }
 
 impl std::fmt::Debug for Stored {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.columns.iter().map(|column| &column.path)).finish()
+        f.debug_list().entries(&self.columns).finish()
     }
 }
 
@@ -60,38 +81,53 @@ fn name_of(secret: &StreamSecret) -> [u8; 16] {
 impl Stored {
     /// Creates the keys of a device without columns.
     pub(crate) const fn new(device: DeviceId) -> Self {
-        Self { device, columns: Vec::new(), is_changed: false }
+        Self { device, spare: None, columns: Vec::new(), is_changed: false }
     }
 
-    /// Returns the keys of a schema's encrypted columns. Derives those that are missing, or that are of
-    /// another secret, from `secret`, for the epochs from `epoch` on. Returns `None` if a column's keys
-    /// are missing and there is no secret, or if the schema has no encrypted columns.
+    /// Returns the keys of a schema's encrypted columns. Derives those that are missing for the epochs
+    /// from `epoch` on: from `secret` if it is another one than before, which replaces all columns, and
+    /// otherwise from the spare secret, which is then replaced by its successor. Returns `None` if there
+    /// is no secret, or if the schema has no encrypted columns.
     ///
     /// # Errors
-    /// `EpochOutOfKeyRange`.
+    /// [`KeysError`]. Nothing is then changed.
     pub(crate) fn keys_of(
         &mut self,
         schema: &Schema<'_>,
         secret: Option<&StreamSecret>,
         epoch: EpochNumber,
-    ) -> Result<Option<ColumnKeys>, KeyAccessError> {
-        let mut paths = Vec::new();
-        let named = secret.map(|secret| (name_of(secret), secret));
-        for (_, id) in schema.encrypted_columns() {
-            let known = self.columns.iter().position(|column| column.path.column() == id);
-            let is_current =
-                |at: &usize| named.as_ref().is_none_or(|(name, _)| self.columns[*at].name == *name);
-            match (known.filter(is_current), &named) {
-                (Some(at), _) => paths.push(self.columns[at].path.clone()),
-                (None, Some((name, secret))) => {
-                    let path = Path::new(&secret.column(id), epoch.max(secret.base()))?;
-                    paths.push(path.clone());
-                    self.columns.retain(|column| column.path.column() != id);
-                    self.columns.push(Column { name: *name, path });
-                    self.is_changed = true;
-                }
-                (None, None) => return Ok(None),
+    ) -> Result<Option<ColumnKeys>, KeysError> {
+        let is_known = |name: &[u8; 16]| self.spare.as_ref().is_some_and(|of| of.name == *name);
+        let other = secret.map(|secret| (name_of(secret), secret));
+        let other = other.filter(|(name, _)| !is_known(name));
+        let (start, mut columns) = match (other, &self.spare) {
+            (Some((name, secret)), _) => {
+                (Spare { name, step: 0, secret: secret.clone() }, Vec::new())
             }
+            (None, Some(spare)) => (spare.clone(), self.columns.clone()),
+            (None, None) => return Ok(None),
+        };
+        let (mut paths, before) = (Vec::new(), columns.len());
+        for (_, id) in schema.encrypted_columns() {
+            let known = columns.iter().find(|path| path.column() == id).cloned();
+            let path = known.map_or_else(
+                || {
+                    let first = epoch.max(start.secret.base());
+                    let path = Path::new(&start.secret.column(id), first);
+                    path.inspect(|path| columns.push(path.clone()))
+                },
+                Ok,
+            );
+            paths.push(path.map_err(KeysError::Key)?);
+        }
+        if columns.len() > MAX_COLUMNS {
+            return Err(KeysError::ColumnCount);
+        }
+        if columns.len() > before {
+            let Spare { name, step, secret } = start;
+            self.spare = Some(Spare { name, step: step + 1, secret: secret.next() });
+            self.columns = columns;
+            self.is_changed = true;
         }
         let mut keys = ColumnKeys::of(paths);
         keys.iter_mut().for_each(|keys| keys.erase_before(epoch));
@@ -100,7 +136,7 @@ impl Stored {
 
     /// Erases the keys of the epochs before `epoch`.
     pub(crate) fn erase_before(&mut self, epoch: EpochNumber) {
-        for Column { path, .. } in &mut self.columns {
+        for path in &mut self.columns {
             let first = path.epoch();
             erase_before(path, epoch);
             self.is_changed |= path.epoch() != first;
@@ -116,11 +152,16 @@ impl Stored {
         file: &FilePath,
         device: DeviceId,
     ) -> io::Result<Option<Result<Self, KeyEncodingError>>> {
-        let bytes = match std::fs::read(file) {
-            Ok(bytes) => Zeroizing::new(bytes),
+        let opened = match File::open(file) {
+            Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        // The buffer never moves and leaves no copy behind. A file that is too long is cut short, and
+        // is then damaged.
+        let longest = REST + COLUMN * MAX_COLUMNS;
+        let mut bytes = Zeroizing::new(Vec::with_capacity(longest + 1));
+        opened.take(longest as u64).read_to_end(&mut bytes)?;
         let stored = Self::decode(&bytes).filter(|stored| stored.device == device);
         Ok(Some(stored.ok_or(KeyEncodingError::MalformedKey)))
     }
@@ -148,12 +189,17 @@ impl Stored {
     }
 
     fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let mut buffer = Zeroizing::new(vec![0; 64 + COLUMN * self.columns.len()]);
+        let mut buffer = Zeroizing::new(vec![0; REST + COLUMN * self.columns.len()]);
         let mut out = Writer::new(&mut buffer);
         let mut write = || -> Result<(), BufferTooSmall> {
-            out.array(3)?.uint(1u8)?.bytes(&self.device.0)?.array(self.columns.len() as u64)?;
-            for Column { name, path } in &self.columns {
-                out.array(2)?.bytes(name)?.bytes(&*path.encode())?;
+            out.array(4)?.uint(1u8)?.bytes(&self.device.0)?;
+            out.optional(self.spare.as_ref(), |out, Spare { name, step, secret }| {
+                out.array(4)?.bytes(name)?.uint(secret.base().0)?;
+                out.uint(*step)?.bytes(secret.expose())
+            })?;
+            out.array(self.columns.len() as u64)?;
+            for path in &self.columns {
+                out.bytes(&*path.encode())?;
             }
             Ok(())
         };
@@ -173,22 +219,26 @@ impl Stored {
         }
         let read = || -> Result<Option<Self>, DecodeError> {
             let mut reader = Reader::new(content)?;
-            reader.array(3)?;
+            reader.array(4)?;
             reader.version()?;
             let device = DeviceId(reader.fixed()?);
+            let spare = reader.optional(|reader| {
+                reader.array(4)?;
+                let (name, base) = (reader.fixed()?, EpochNumber(reader.u64()?));
+                let (step, secret) = (reader.uint()?, Zeroizing::new(reader.fixed()?));
+                Ok(Spare { name, step, secret: StreamSecret::new(*secret, base) })
+            })?;
             let count = reader.array_any()?;
             if count > MAX_COLUMNS as u64 {
                 return Ok(None);
             }
             let mut columns = Vec::new();
             for _ in 0..count {
-                reader.array(2)?;
-                let name = reader.fixed()?;
                 let path = Zeroizing::new(reader.fixed::<PATH>()?);
                 let Ok(path) = Path::decode(&path) else { return Ok(None) };
-                columns.push(Column { name, path });
+                columns.push(path);
             }
-            Ok(Some(Self { device, columns, is_changed: false }))
+            Ok(Some(Self { device, spare, columns, is_changed: false }))
         };
         read().ok().flatten()
     }

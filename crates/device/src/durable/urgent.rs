@@ -293,6 +293,12 @@ impl<K: Signer> DurableMote<K> {
         self.urgent.changes
     }
 
+    /// Returns the record of an urgent event that waits for the gateway, as it is sealed.
+    pub(crate) fn urgent_record(&self, ticket: u64) -> Option<&[u8]> {
+        let mut pending = self.urgent.pending.iter();
+        Some(&pending.find(|pending| pending.ticket == ticket)?.record)
+    }
+
     /// Returns the places of the urgent events that wait for the gateway, oldest first.
     pub fn urgent_places(&self) -> impl Iterator<Item = UrgentPlace> {
         self.urgent.pending.iter().map(|pending| pending.place)

@@ -46,6 +46,9 @@ impl Hash for Folded {
                 };
                 running.iter().for_each(|(level, running)| (level, digest(running)).hash(state));
             }
+            Self::Groups(running) => {
+                running.iter().for_each(|(level, running)| (level, running.digest()).hash(state));
+            }
             Self::Tree(tree) => tree.root().hash(state),
         }
     }

@@ -9,7 +9,7 @@ use moteseal_core::schema::Schema;
 
 use super::{Outbox, OutboxError, at};
 use crate::chain_state;
-use crate::column_keys::{ColumnKeys, Stored, path_of};
+use crate::column_keys::{ColumnKeys, KeysError, Stored, path_of};
 use crate::seal::Chain;
 
 impl Outbox {
@@ -22,13 +22,14 @@ impl Outbox {
     /// Returns the keys of a schema's encrypted columns, from the newest epoch of the chain on. Returns
     /// `None` if the schema has no encrypted columns.
     ///
-    /// The keys are in a private file. Keys that the file lacks are derived from `secret`, and so are
-    /// keys that are derived from another secret than this one. Once the file has the keys, the secret
-    /// is not needed any more. Keep it away from the device: it opens the epochs of the past, whose keys
-    /// the device erases ([`persist`](Self::persist)).
+    /// The keys are in a private file. If `secret` is another stream secret than that of the file, all
+    /// keys are derived from it. Otherwise, the keys of columns that were added to the schema are derived
+    /// from a spare secret in the file, as the owner derives them (spec/confidential.md, section 2). Once
+    /// the file has keys, the stream secret is not needed any more. Keep it away from the device: it opens
+    /// the epochs of the past, whose keys the device erases ([`persist`](Self::persist)).
     ///
     /// # Errors
-    /// `NoStreamSecret`, `BadColumnKeys`, `Key` or `Io`.
+    /// `NoStreamSecret`, `BadColumnKeys`, `Key`, `ColumnCount` or `Io`.
     pub fn column_keys(
         &self,
         schema: &Schema<'_>,
@@ -45,7 +46,10 @@ impl Outbox {
         };
         let chain = chain_state::read(&self.state, self.device)?;
         let epoch = chain.and_then(|(chain, _)| chain.epoch).unwrap_or(EpochNumber(0));
-        let keys = stored.keys_of(schema, secret, epoch).map_err(OutboxError::Key)?;
+        let keys = stored.keys_of(schema, secret, epoch).map_err(|error| match error {
+            KeysError::Key(error) => OutboxError::Key(error),
+            KeysError::ColumnCount => OutboxError::ColumnCount(path.clone()),
+        })?;
         let Some(keys) = keys else { return Err(OutboxError::NoStreamSecret(path)) };
         stored.erase_before(epoch);
         stored.write(&path).map_err(at(&path))?;

@@ -75,9 +75,9 @@ impl<K: Signer + Send> Run<'_, K> {
     ) -> Result<(), RunError> {
         let LiveReading { record, reply } = reading;
         let epoch = now.epoch_from(self.least_epoch());
-        match self.mote.sense(epoch, &record) {
-            Ok(()) => {
-                self.note_taken(now.unix_ms(), &record);
+        match self.mote.sense_encrypted(epoch, &record) {
+            Ok(sealed) => {
+                self.note_taken(now.unix_ms(), &record, &sealed);
                 self.replies.extend(reply);
             }
             Err(DurableError::Refused(error)) if error.is_of_record() => {

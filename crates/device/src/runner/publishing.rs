@@ -29,10 +29,10 @@ impl Now<'_> {
 }
 
 impl<K: Signer + Send> Run<'_, K> {
-    /// Remembers the reading that was just sealed. A reading with encrypted columns is not published,
-    /// because `record` is in plaintext. Its seal and its urgent event are.
+    /// Remembers the reading that was just sealed. `record` is the record as it is sealed, so encrypted
+    /// columns are ciphertext. [`Sensors`](crate::sensors::Sensors) leaves them out.
     pub(super) fn note_newest(&mut self, unix_ms: u64, record: &[u8]) {
-        if self.settings.publisher.is_none() || self.mote.mote().profile().columns.is_some() {
+        if self.settings.publisher.is_none() {
             return;
         }
         let Some((index, epoch, seq)) = self.mote.mote().newest_place() else { return };

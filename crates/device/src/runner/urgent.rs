@@ -78,7 +78,8 @@ impl<K: Signer + Send> Run<'_, K> {
         let report = match self.mote.sense_urgent(epoch, &record) {
             Ok(Ok((ticket, place))) => {
                 self.mote.sync()?;
-                self.note_taken(unix_ms, &record);
+                let sealed = self.mote.urgent_record(ticket).map_or_else(Vec::new, <[u8]>::to_vec);
+                self.note_taken(unix_ms, &record, &sealed);
                 if let Some(reports) = &reports {
                     self.urgent.0.insert(ticket, reports.clone());
                 }

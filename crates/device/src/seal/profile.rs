@@ -4,7 +4,7 @@ use moteseal_core::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Scheme, SealIndex};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{RecordCheck, RecordError, Schema};
+use moteseal_core::schema::{GroupLayout, Groups, RecordCheck, RecordError, Schema};
 use moteseal_verify::Roster;
 
 use super::SealRefused;
@@ -62,6 +62,8 @@ pub struct Profile {
     pub schema_digest: Digest,
     /// How the records of a seal are delimited: by their fixed size or by length prefixes.
     pub framing: Framing,
+    /// The places of the column groups in the records; `None` if the schema has no groups.
+    pub groups: Option<Box<GroupLayout>>,
     /// The check of the records; `None` if the schema allows every record of the right length.
     pub check: Option<Box<RecordCheck>>,
     /// The keys of the encrypted columns; `None` if the schema has none.
@@ -128,11 +130,18 @@ impl Profile {
             schema: schema.as_bytes().to_vec(),
             schema_digest: schema.digest(),
             framing: schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed),
+            groups: GroupLayout::new(schema, schema.groups()).map(Box::new),
             check: RecordCheck::of_plain(schema).map(Box::new),
             columns: None,
             max_events: DEFAULT_MAX_EVENTS,
             max_bytes: DEFAULT_MAX_BYTES,
         })
+    }
+
+    /// Returns the groups of the schema's columns; empty if it has no groups.
+    #[must_use]
+    pub fn column_groups(&self) -> Groups {
+        self.groups.as_ref().map_or(Groups::NONE, |layout| layout.all())
     }
 
     /// Takes over what a later version of the roster states about the group. The version that seals

@@ -194,8 +194,51 @@ fn assert_cost(encrypted: usize, plain: usize, columns: usize, seals: usize) {
     assert!(more <= 3 * seals, "{more} bytes of heads in {seals} seals");
 }
 
+/// Returns the schema with the text, which is in a column group of its own.
+fn grouped() -> Vec<u8> {
+    let fields = ["a::u64!@3", "b::i16", "c::text20!@1"].map(|field| Field::parse(field).unwrap());
+    Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
+}
+
+#[test]
+fn a_device_of_a_group_with_a_budget_refuses_groups_in_trees() {
+    let schema = grouped();
+    let profile = profile(Scheme::Tree, &schema, keys(&schema));
+    let record = record(&(1, 2, "x".to_owned()), true);
+    let refused = mote::<BUFFER>(profile).sense(EpochNumber(FIRST), &record);
+    assert_eq!(refused, Err(SealRefused::GroupedTree));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn column_groups_change_no_row(
+        tree: bool,
+        round in 0..3u8,
+        max_events in 20..200u32,
+        epochs in readings(120),
+    ) {
+        let scheme = if tree { Scheme::Tree } else { Scheme::Star };
+        let records = |reading: &Vec<Reading>| -> Vec<Vec<u8>> {
+            reading.iter().map(|reading| record(reading, true)).collect()
+        };
+        let epochs: Vec<_> = epochs.iter().map(records).collect();
+        let schemas = [schema(true, true), grouped()];
+        let sealed = schemas.each_ref().map(|schema| {
+            let profile = Profile { max_events, ..profile(scheme, schema, keys(schema)) };
+            let bundles = seal(profile, &epochs);
+            let stream: Vec<u8> = bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
+            rows(&stream, schema)
+        });
+        prop_assert_eq!(places(&sealed[0]), places(&sealed[1]));
+        let forwarded = schemas.each_ref().map(|schema| {
+            let profile = Profile { max_events, ..profile(Scheme::Star, schema, keys(schema)) };
+            let streams = forward::<600>(profile, &epochs, round);
+            streams.iter().flat_map(|stream| rows(stream, schema)).collect::<Vec<_>>()
+        });
+        prop_assert_eq!(places(&forwarded[0]), places(&forwarded[1]));
+    }
+
     #[test]
     fn a_sealer_seals_what_it_seals_without_encryption(
         tree: bool,

@@ -7,10 +7,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use moteseal_core::confidential::{EncryptedColumns, KeyStream, StreamSecret};
+use moteseal_core::confidential::{ColumnId, EncryptedColumns, KeyStream, StreamSecret};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Scheme, SealIndex, Sequence};
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::SecretKey;
 use moteseal_device::column_keys::path_of;
 use moteseal_device::durable::{Identity, UrgentOutcome};
@@ -386,6 +386,105 @@ fn keys_come_from_the_file_and_only_missing_ones_from_the_secret() {
         fs::write(outbox.column_keys_path(), damaged).unwrap();
         assert_eq!(name(keys(&outbox, Some(&other))), "MalformedKey");
     }
+}
+
+/// Returns the encoded schema of numbered columns, which are encrypted.
+fn numbered(columns: std::ops::Range<u32>) -> Vec<u8> {
+    let texts: Vec<String> =
+        columns.map(|number| format!("c{number}::u16!#{}", number + 1)).collect();
+    let fields: Vec<Field<'_>> = texts.iter().map(|text| Field::parse(text).unwrap()).collect();
+    let mut buffer = [0; MAX_SCHEMA];
+    Schema::encode(&fields, &mut buffer).unwrap().as_bytes().to_vec()
+}
+
+/// Returns the epoch key of each column of a schema as the owner derives it: all columns of a batch from
+/// the stream secret after as many steps to its successor.
+fn owners_keys(schema: &[u8], batches: &[u32], epoch: EpochNumber) -> Vec<[u8; 32]> {
+    let schema = Schema::decode(schema).unwrap();
+    let key = |((_, column), batch): ((_, ColumnId), &u32)| {
+        let secret = (0..*batch).fold(stream_secret(), |secret, _| secret.next());
+        *secret.column(column).epoch_key(epoch).unwrap().expose()
+    };
+    schema.encrypted_columns().zip(batches).map(key).collect()
+}
+
+#[test]
+fn columns_that_are_added_later_start_from_the_spare_secret_with_and_without_the_stream_secret() {
+    for keeps_secret in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (outbox, chain) = outbox(folder.path());
+        let secret = stream_secret();
+        let mut epoch = EpochNumber(FIRST);
+        let begun = Chain { next_index: SealIndex(1), epoch: Some(epoch), ..chain };
+        outbox.persist(&begun).unwrap();
+        // The schema of each start, and the batches of its columns.
+        let starts: [(_, &[u32]); 5] = [
+            (0..2, &[0, 0]),
+            (0..4, &[0, 0, 1, 1]),
+            // A column is left out, and then there again.
+            (1..4, &[0, 1, 1]),
+            (0..5, &[0, 0, 1, 1, 2]),
+            (4..6, &[2, 3]),
+        ];
+        for (start, (columns, batches)) in starts.into_iter().enumerate() {
+            let schema = numbered(columns);
+            let given = Some(&secret).filter(|_| start == 0 || keeps_secret);
+            let keys = outbox.column_keys(&Schema::decode(&schema).unwrap(), given).unwrap();
+            keys.unwrap().check(epoch).unwrap();
+            let file = fs::read(outbox.column_keys_path()).unwrap();
+            for key in owners_keys(&schema, batches, epoch) {
+                assert!(contains(&file, &key), "{keeps_secret}, start {start}");
+            }
+            assert!(!contains(&file, secret.expose()));
+            epoch = EpochNumber(epoch.0 + 3);
+            let (next_index, newest) = (SealIndex(start as u32 + 2), Some(epoch));
+            outbox.persist(&Chain { next_index, epoch: newest, ..chain }).unwrap();
+            // The file has neither a key of the past nor a secret that opens it.
+            let file = fs::read(outbox.column_keys_path()).unwrap();
+            let past = EpochNumber(epoch.0 - 1);
+            for key in owners_keys(&schema, batches, past) {
+                assert!(!contains(&file, &key), "{keeps_secret}, start {start}");
+            }
+            for batch in batches {
+                let opens_past = (0..*batch).fold(stream_secret(), |secret, _| secret.next());
+                assert!(!contains(&file, opens_past.expose()));
+            }
+        }
+        // Another secret replaces all keys. Its columns are a first batch.
+        let other = StreamSecret::new([6; 32], EpochNumber(FIRST));
+        let schema = numbered(0..6);
+        outbox.column_keys(&Schema::decode(&schema).unwrap(), Some(&other)).unwrap().unwrap();
+        let file = fs::read(outbox.column_keys_path()).unwrap();
+        for (_, column) in Schema::decode(&schema).unwrap().encrypted_columns() {
+            assert!(contains(&file, &*other.column(column).epoch_key(epoch).unwrap().expose()));
+        }
+        assert!(!contains(&file, &owners_keys(&schema, &[0; 6], epoch)[0]));
+    }
+}
+
+#[test]
+fn a_file_has_the_keys_of_at_most_256_columns_when_it_is_written_and_when_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (outbox, _) = outbox(folder.path());
+    let keys = |columns: std::ops::Range<u32>, secret: Option<&StreamSecret>| {
+        let schema = numbered(columns);
+        outbox.column_keys(&Schema::decode(&schema).unwrap(), secret).map(Option::unwrap)
+    };
+    for first in (0..256).step_by(16) {
+        keys(first..first + 16, Some(&stream_secret())).unwrap();
+    }
+    let full = fs::read(outbox.column_keys_path()).unwrap();
+    for secret in [None, Some(&stream_secret())] {
+        let refused = keys(256..257, secret).unwrap_err();
+        assert_eq!(refused.name(), "ColumnCount");
+        assert!(refused.to_string().contains("owner add"), "{refused}");
+        assert_eq!(fs::read(outbox.column_keys_path()).unwrap(), full);
+        keys(0..16, secret).unwrap();
+    }
+    keys(256..257, Some(&StreamSecret::new([6; 32], EpochNumber(FIRST)))).unwrap();
+    // A file that is longer than the limit is not read to its end.
+    fs::write(outbox.column_keys_path(), [&full[..], &[0; 1 << 20]].concat()).unwrap();
+    assert_eq!(keys(0..16, None).unwrap_err().name(), "MalformedKey");
 }
 
 #[test]

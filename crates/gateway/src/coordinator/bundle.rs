@@ -13,7 +13,6 @@ use moteseal_seal::level::LevelKey;
 use moteseal_seal::stream::{Open as OpenItem, Part, Selection};
 use moteseal_seal::{star, tree};
 use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
-use sha2::Digest as _;
 
 use super::error::Refused;
 use super::intake::Unkept;
@@ -43,11 +42,20 @@ impl GroupCoordinator {
         };
         let state = self.known_epoch(epoch);
         let round = state.map_or(Round(0), |state| state.coordinator.round());
-        let unkept = member
-            .open
-            .as_ref()
-            .filter(|open| open.followed.index == index)
-            .map(|open| &open.unkept);
+        let layout = schema.groups.as_deref();
+        if layout.is_some() && part.scheme == Scheme::Tree {
+            return Err(Refused::NotProven("GroupedTree"));
+        }
+        let open_seal = member.open.as_ref().filter(|open| open.followed.index == index);
+        let unkept = open_seal.map(|open| &open.unkept);
+        // The place of the seal's schema among the running digests of a dropped level.
+        let digest_of_schema = match layout {
+            None => Some(0),
+            Some(_) => open_seal.and_then(|open| {
+                let mut grouped = open.grouped.iter();
+                grouped.position(|grouped| grouped.schema == schema.digest).map(|place| place + 1)
+            }),
+        };
         let kept = |level: Level| {
             state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level))
         };
@@ -65,12 +73,15 @@ impl GroupCoordinator {
                 let mut blocks = Box::new([Digest::NULL; MAX_LEVELS]);
                 for level in (0..levels).map(Level).filter(|level| !is_null(*level)) {
                     blocks[usize::from(level.0)] = match (events.get(&level.0), unkept) {
-                        (Some(block), _) => star::block_digest(member.id, index, level, block),
+                        (Some(block), _) => {
+                            let (place, records) =
+                                ((member.id, index, level), (layout, schema.framing));
+                            star::whole_block_digest(place, records, block)
+                        }
                         (None, Some(Unkept::Running(running))) => {
-                            let digest = running.get(&level.0);
-                            digest.map_or(Digest::NULL, |digest| {
-                                Digest(digest.clone().finalize().into())
-                            })
+                            let digest = running.get(&level.0).zip(digest_of_schema);
+                            let digest = digest.and_then(|(digest, at)| digest.digests().nth(at));
+                            digest.unwrap_or(Digest::NULL)
                         }
                         (None, _) => Digest::NULL,
                     };

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use moteseal_core::record::Level;
-use sha2::Digest as _;
 
 use super::intake::{Open, Unkept};
 use super::schemas::Schemas;
@@ -48,13 +47,15 @@ fn hash_member<H: Hasher>(member: &Member, known: &Schemas, state: &mut H) {
 
 impl Hash for Open {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { followed, framing, claimed, unkept } = self;
+        // The schemas are hashed with the device.
+        let Self { followed, framing, claimed, unkept, grouped: _ } = self;
         (followed, framing, claimed).hash(state);
         match unkept {
             Unkept::Running(running) => {
-                let digest =
-                    |running: &sha2::Sha256| -> [u8; 32] { running.clone().finalize().into() };
-                running.iter().for_each(|(level, running)| (level, digest(running)).hash(state));
+                for (level, running) in running {
+                    level.hash(state);
+                    running.digests().for_each(|digest| digest.hash(state));
+                }
             }
             Unkept::Roots(roots) => roots.hash(state),
         }

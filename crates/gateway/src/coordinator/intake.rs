@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use moteseal_core::digest::Digest;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence,
 };
 use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::GroupLayout;
 use moteseal_seal::sample::{Followed, FrameOutcome, Offer};
+use moteseal_seal::star::RunningBlock;
 use moteseal_seal::wire::Forward;
 use moteseal_seal::{star, tree};
 use sha2::Digest as _;
@@ -26,6 +29,16 @@ pub(super) struct Open {
     /// that are later computed from the seal's salt must agree.
     pub(super) claimed: [u32; MAX_LEVELS],
     pub(super) unkept: Unkept,
+    /// The schemas with column groups that the device had sent when it opened the seal.
+    pub(super) grouped: Vec<Grouped>,
+}
+
+/// A schema with column groups, which the device may have used for its open seal. The seal states
+/// its schema only when it closes.
+#[derive(Clone)]
+pub(super) struct Grouped {
+    pub(super) schema: Digest,
+    layout: GroupLayout,
 }
 
 /// The digests that represent the events that are not kept.
@@ -33,18 +46,48 @@ pub(super) struct Open {
 pub(super) enum Unkept {
     /// For a star: the running digest of each level that the coordinator dropped while the device
     /// still forwarded it.
-    Running(BTreeMap<u8, sha2::Sha256>),
+    Running(BTreeMap<u8, Running>),
     /// For a tree: the roots of subtrees without a kept event.
     Roots(Pruned),
 }
 
+/// The running digest of a dropped level.
+#[derive(Clone)]
+pub(super) struct Running {
+    /// The digest under a schema without column groups.
+    plain: sha2::Sha256,
+    /// The digest under each schema in [`Open::grouped`].
+    grouped: Vec<RunningBlock>,
+}
+
+impl Running {
+    fn new(place: (DeviceId, SealIndex, Level), grouped: &[Grouped]) -> Self {
+        let of_schema = |grouped: &Grouped| RunningBlock::new(place, &grouped.layout);
+        Self {
+            plain: sha2::Sha256::new_with_prefix(star::header(place.0, place.1, place.2)),
+            grouped: grouped.iter().map(of_schema).collect(),
+        }
+    }
+
+    fn push(&mut self, framing: Framing, record: &[u8]) {
+        framing.frame(record, |bytes| self.plain.update(bytes));
+        self.grouped.iter_mut().for_each(|running| running.push(record));
+    }
+
+    /// Returns the digest under each schema. The first one is that under a schema without groups.
+    pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
+        let plain = Digest(self.plain.clone().finalize().into());
+        std::iter::once(plain).chain(self.grouped.iter().map(RunningBlock::digest))
+    }
+}
+
 impl Open {
-    fn new(followed: Followed, forward: &Forward<'_>) -> Self {
+    fn new(followed: Followed, forward: &Forward<'_>, grouped: Vec<Grouped>) -> Self {
         let unkept = match forward.digests {
             None => Unkept::Running(BTreeMap::new()),
             Some(_) => Unkept::Roots(Pruned::default()),
         };
-        Self { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], unkept }
+        Self { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], unkept, grouped }
     }
 
     /// For a tree, returns the roots that represent the events that are not kept.
@@ -63,19 +106,15 @@ impl Open {
     fn pass_over(&mut self, device: DeviceId, seq: Sequence, level: Level, record: &[u8]) {
         match &mut self.unkept {
             Unkept::Running(digests) if level.0 >= self.followed.confirmed.0 => {
-                let digest = digests
-                    .entry(level.0)
-                    .or_insert_with(|| block_start(device, self.followed.index, level));
-                self.framing.frame(record, |bytes| digest.update(bytes));
+                let place = (device, self.followed.index, level);
+                let running =
+                    digests.entry(level.0).or_insert_with(|| Running::new(place, &self.grouped));
+                running.push(self.framing, record);
             }
             Unkept::Running(_) => {}
             Unkept::Roots(roots) => roots.drop_leaf(seq, tree::leaf(record)),
         }
     }
-}
-
-fn block_start(device: DeviceId, index: SealIndex, level: Level) -> sha2::Sha256 {
-    sha2::Sha256::new_with_prefix(star::header(device, index, level))
 }
 
 impl GroupCoordinator {
@@ -105,8 +144,18 @@ impl GroupCoordinator {
         }
         let member = &mut self.devices[slot as usize];
         member.key.get_or_insert_with(|| Box::new(link_key(&self.secret, &self.roster, member.id)));
-        member.open.get_or_insert_with(|| Box::new(Open::new(followed, forward))).followed =
-            followed;
+        let schemas = &self.schemas;
+        let grouped = || {
+            let entries = schemas.entries(&member.schemas);
+            let grouped = entries.filter_map(|entry| {
+                let (schema, layout) = (entry.digest, **entry.groups.as_ref()?);
+                (entry.framing == forward.framing).then_some(Grouped { schema, layout })
+            });
+            grouped.collect()
+        };
+        let open =
+            member.open.get_or_insert_with(|| Box::new(Open::new(followed, forward, grouped())));
+        open.followed = followed;
         let (before, kept) = {
             let coordinator = &self.epoch(forward.epoch).coordinator;
             (coordinator.round(), coordinator.kept())

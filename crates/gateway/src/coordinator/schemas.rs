@@ -114,7 +114,12 @@ impl Schemas {
 
     /// Returns the encodings of a device's schemas, oldest first.
     pub(super) fn encodings(&self, held: &Held) -> impl Iterator<Item = &[u8]> {
-        held.0.into_iter().filter_map(|place| self.at(place)).map(|entry| &entry.bytes[..])
+        self.entries(held).map(|entry| &entry.bytes[..])
+    }
+
+    /// Returns a device's schemas, oldest first.
+    pub(super) fn entries(&self, held: &Held) -> impl Iterator<Item = &SchemaEntry> {
+        held.0.into_iter().filter_map(|place| self.at(place))
     }
 }
 

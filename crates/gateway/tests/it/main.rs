@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod aggregator;
+mod column_groups;
 mod damage;
 mod hostile_frames;
 mod hostile_shares;

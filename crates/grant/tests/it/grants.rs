@@ -108,6 +108,28 @@ fn a_grant_covers_all_secrets_that_a_device_has_had() {
 }
 
 #[test]
+fn a_grant_has_at_most_64_secrets_of_a_device() {
+    let (mut owner, [_, roster, _], reader) = (alice(1), rosters(), Identity::generate());
+    let secret = |number: u64| StreamSecret::new([8; 32], EpochNumber(1000 + number));
+    for number in 1..=70 {
+        let columns = [(column("temperature"), "temperature")];
+        owner.add(device(0), secret(number), &columns).unwrap();
+    }
+    let (recipients, devices) = (to(&reader), [device(0)]);
+    let signed = owner.sign_grant(&request(&devices, &recipients, 1000, 2000), &roster).unwrap();
+    let grant = OpenGrant::verify(&signed, &roster).unwrap();
+    assert_eq!(grant.contents().columns.len(), 64);
+    let mut keys = grant.keys();
+    for number in 1..=70 {
+        let seal = seal(device(0), "temperature", 1500);
+        let (_, commitment) = key_of(&secret(number), &seal);
+        // The newest secrets are granted.
+        let expected = if number > 6 { Ok(()) } else { Err(KeyAccessError::WrongKey) };
+        assert_eq!(keys.seal_key(&seal, &commitment).map(drop), expected, "{number}");
+    }
+}
+
+#[test]
 fn a_request_that_would_open_nothing_is_refused() {
     let ([without, roster, _], reader) = (rosters(), Identity::generate());
     let (recipients, owner) = (to(&reader), alice(1));

@@ -161,6 +161,87 @@ fn columns_that_are_added_later_start_from_the_successor_of_the_secret() {
 }
 
 #[test]
+fn a_column_in_a_seal_is_added_to_the_secret_from_which_the_device_derived_its_key() {
+    let mut owner = alice(2);
+    let [_, roster, _] = rosters();
+    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
+    let steps = |count: usize| (0..count).fold(secret_of(0), |secret, _| secret.next());
+    let add = |owner: &mut Owner, name: &str, secret: &StreamSecret, epoch: u64| {
+        let seal = seal(device(0), name, epoch);
+        let (_, commitment) = key_of(secret, &seal);
+        owner.add_sealed_column(&seal, &commitment, name)
+    };
+    assert_eq!(add(&mut owner, "temperature", &steps(0), 1500), Ok(false), "known");
+    assert_eq!(add(&mut owner, "pressure", &steps(1), 1500), Ok(true));
+    assert_eq!(add(&mut owner, "pressure", &steps(1), 1501), Ok(false));
+    // The owner forgets, and the device adds columns at two later starts, in any order.
+    owner.forget(EpochNumber(1510), None).unwrap();
+    let mut owner = Owner::decode(&owner.encode().unwrap()).unwrap();
+    assert_eq!(add(&mut owner, "noise", &steps(3), 1520), Ok(true));
+    assert_eq!(add(&mut owner, "light", &steps(2), 1520), Ok(true));
+    // The owner had the columns in another batch than the device.
+    let other = [(column("dust"), "dust"), (column("smoke"), "smoke")];
+    owner.add_columns(device(0), &other[..1]).unwrap();
+    owner.add_columns(device(0), &other[1..]).unwrap();
+    assert_eq!(add(&mut owner, "smoke", &steps(4), 1520), Ok(true));
+    assert_eq!(add(&mut owner, "dust", &steps(4), 1520), Ok(false));
+    let mut owner = Owner::decode(&owner.encode().unwrap()).unwrap();
+    let check = |owner: &Owner, first: u64| {
+        let signed = owner.sign_grant(&request(&devices, &recipients, first, 2000), &roster);
+        let grant = OpenGrant::verify(&signed.unwrap(), &roster).unwrap();
+        for (name, batch) in [
+            ("temperature", 0),
+            ("pressure", 1),
+            ("light", 2),
+            ("noise", 3),
+            ("dust", 4),
+            ("smoke", 4),
+        ] {
+            let seal = seal(device(0), name, 1600);
+            let (key, commitment) = key_of(&steps(batch), &seal);
+            let given = grant.keys().seal_key(&seal, &commitment).unwrap();
+            assert_eq!(given.expose(), key.expose(), "{name}");
+        }
+    };
+    check(&owner, 1510);
+    owner.forget(EpochNumber(1530), None).unwrap();
+    check(&owner, 1530);
+
+    let before = owner.encode().unwrap();
+    let error = |owner: &mut Owner, name: &str, secret: &StreamSecret, epoch: u64| {
+        add(owner, name, secret, epoch).unwrap_err().name()
+    };
+    // From a secret that the owner forgot, from no secret of the device, and after 256 batches.
+    assert_eq!(error(&mut owner, "rain", &steps(2), 1600), "WrongKey");
+    assert_eq!(error(&mut owner, "temperature", &steps(1), 1600), "WrongKey");
+    assert_eq!(error(&mut owner, "rain", &secret_of(1), 1600), "WrongKey");
+    assert_eq!(error(&mut owner, "rain", &steps(256), 1600), "WrongKey");
+    assert_eq!(error(&mut owner, "rain", &steps(5), 1529), "EpochOutOfKeyRange");
+    assert_eq!(error(&mut owner, "a\n", &steps(5), 1600), "InvalidName");
+    let stranger = seal(device(9), "rain", 1600);
+    let refused = owner.add_sealed_column(&stranger, &key_of(&steps(5), &stranger).1, "rain");
+    assert_eq!(refused.unwrap_err().name(), "NotOwned");
+    assert_eq!(owner.encode().unwrap(), before);
+    assert_eq!(add(&mut owner, "rain", &steps(255), 1600), Ok(true));
+}
+
+#[test]
+fn a_device_gets_its_copy_of_the_secret_again_unless_it_would_derive_wrong_keys_from_it() {
+    let mut owner = alice(3);
+    assert_eq!(owner.copy_of(device(0)).unwrap(), &secret_of(0));
+    owner.add_columns(device(1), &[(column("pressure"), "pressure")]).unwrap();
+    owner.forget(EpochNumber(1100), Some(&[device(2)])).unwrap();
+    for number in [1, 2] {
+        assert_eq!(owner.copy_of(device(number)).unwrap_err().name(), "NoCopy");
+    }
+    assert_eq!(owner.copy_of(device(3)).unwrap_err().name(), "NotOwned");
+    // A new secret has a copy.
+    let newer = StreamSecret::new([8; 32], EpochNumber(1500));
+    owner.add(device(2), newer.clone(), &columns()).unwrap();
+    assert_eq!(owner.copy_of(device(2)).unwrap(), &newer);
+}
+
+#[test]
 fn wrong_changes_leave_the_owner_unchanged() {
     let mut owner = alice(1);
     let before = owner.encode().unwrap();

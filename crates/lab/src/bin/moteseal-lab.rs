@@ -169,6 +169,9 @@ struct CostsArguments {
     /// The bundles of each device in a request of 16
     #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "2", "4", "8", "16"])]
     each: String,
+    /// The NATS servers, each of which stores every message
+    #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "3"])]
+    replicas: String,
     #[command(flatten)]
     programs: ProgramArguments,
     /// Print the results as one JSON object
@@ -369,6 +372,7 @@ fn measure_costs(arguments: &CostsArguments) -> Result<(), Failure> {
         large: arguments.large,
         each: arguments.each.parse().map_err(Failure::internal)?,
         warm_up: costs::WARM_UP,
+        replicas: arguments.replicas.parse().map_err(Failure::internal)?,
     };
     let scale = costs::measure(&plan, &mut progress())
         .map_err(|error| Failure::new(Exit::Internal, error))?;

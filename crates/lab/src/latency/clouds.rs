@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use moteseal_net::{Client, Credential, Login, Options};
 
@@ -26,6 +26,8 @@ pub(super) struct Site<'p> {
     folder: PathBuf,
     /// The level of the logs.
     level: &'static str,
+    /// The number of nats-servers, each of which stores every message.
+    replicas: usize,
 }
 
 /// A service that accepts uploads, and what runs behind it.
@@ -58,7 +60,7 @@ impl Cloud {
         let cassandra = self.cassandra.as_ref().map(|node| node.process.processor_seconds());
         Ok(Used {
             intake: intake.processor_seconds()?,
-            stream: nats.process.processor_seconds()?,
+            stream: nats.processor_seconds()?,
             worker: worker.processor_seconds()?,
             cassandra: cassandra.transpose()?,
         })
@@ -94,7 +96,7 @@ impl<'p> Site<'p> {
         std::fs::write(folder.join("server.pem"), made.cert.pem())?;
         std::fs::write(folder.join("server.key"), made.signing_key.serialize_pem())?;
         std::fs::write(folder.join("password"), PASSWORD)?;
-        let site = Self { programs, folder: folder.to_owned(), level: LEVEL };
+        let site = Self { programs, folder: folder.to_owned(), level: LEVEL, replicas: 1 };
         let add = ["cloud", "user", "add", USER, "--scope", "write"].map(str::to_owned);
         let files = [
             "--password-file".to_owned(),
@@ -109,6 +111,11 @@ impl<'p> Site<'p> {
     /// The services write no lines about single uploads.
     pub(super) fn without_times(self) -> Self {
         Self { level: "info", ..self }
+    }
+
+    /// Configuration 4 has this many nats-servers.
+    pub(super) fn with_replicas(self, replicas: usize) -> Self {
+        Self { replicas, ..self }
     }
 
     fn at(&self, name: &str) -> String {
@@ -207,14 +214,23 @@ impl<'p> Site<'p> {
     fn start_four(&self, options: Options) -> Result<Cloud, Failed> {
         let engines = std::path::absolute(&self.programs.engines)?;
         let (certificate, key) = (self.folder.join("server.pem"), self.folder.join("server.key"));
-        let nats = Nats::start(&engines, &self.folder, (&certificate, &key))?;
+        let nats = Nats::start(&engines, &self.folder, (&certificate, &key), self.replicas)?;
         let init = ["stream".to_owned(), "init".to_owned()];
         let limits = ["--max-mib", "256", "--piece-mib", "64", "--dead-mib", "8"];
         let limits = limits.map(str::to_owned);
-        self.run(&[&init[..], &limits, &nats.arguments("admin")].concat())?;
+        let init = [&init[..], &limits, &nats.arguments("admin")].concat();
+        // The servers of a cluster choose their leader first.
+        let until = Instant::now() + START;
+        while let Err(failed) = self.run(&init) {
+            if self.replicas == 1 || Instant::now() > until {
+                return Err(failed);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
         let cassandra = match self.programs.table {
             TableKind::Cassandra => {
-                Some(Cassandra::start(&engines, &self.folder, &self.programs.moteseal)?)
+                let (program, tls) = (&self.programs.moteseal, (&*certificate, &*key));
+                Some(Cassandra::start(&engines, &self.folder, program, tls)?)
             }
             TableKind::Embedded => None,
         };

@@ -55,6 +55,8 @@ pub struct Plan {
     /// The bundles that are uploaded before anything is measured, so that the virtual machine of
     /// Cassandra has compiled its code.
     pub warm_up: u32,
+    /// The nats-servers, each of which stores every message: 1, 3 or 5.
+    pub replicas: usize,
 }
 
 /// The processor time of each process in microseconds a bundle, and the bytes on disk.
@@ -70,8 +72,10 @@ pub struct Costs {
     pub seconds: f64,
     /// The intake: HTTPS, verification, and publishing.
     pub intake_us: f64,
-    /// The nats-server.
+    /// The nats-server; with several replicas, the one that used most.
     pub stream_us: f64,
+    /// With several replicas, the mean of the other nats-servers.
+    pub followers_us: Option<f64>,
     /// The worker, with the client of the table or the embedded store.
     pub worker_us: f64,
     /// Cassandra, if it is the store.
@@ -89,6 +93,7 @@ impl Costs {
             ("stream, us a bundle", self.stream_us),
             ("worker, us a bundle", self.worker_us),
         ];
+        named.extend(self.followers_us.map(|us| ("other replicas, us a bundle", us)));
         named.extend(self.cassandra_us.map(|us| ("Cassandra, us a bundle", us)));
         named.push(("disk, bytes a reading", self.disk_bytes));
         named
@@ -100,6 +105,8 @@ impl Costs {
 pub struct Scale {
     /// The machine and how this program was built.
     pub machine: String,
+    /// The nats-servers, each of which stores every message.
+    pub replicas: usize,
     /// The small fleet.
     pub small: Costs,
     /// The large fleet.
@@ -124,15 +131,16 @@ impl fmt::Display for Scale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let thousands = |devices: u32| crate::table::thousands(devices.into());
         let (small, large) = (thousands(self.small.devices), thousands(self.large.devices));
-        writeln!(f, "{}, {} readings a bundle", self.machine, self.small.readings)?;
-        writeln!(f, "{:<24} {:>9} {:>9}", "devices", small, large)?;
+        let readings = self.small.readings;
+        writeln!(f, "{}, {readings} readings a bundle, {} replicas", self.machine, self.replicas)?;
+        writeln!(f, "{:<28} {:>9} {:>9}", "devices", small, large)?;
         for (name, small, large, agrees) in self.compared() {
             let verdict = if agrees { "within 30 %" } else { "MISS: more than 30 % apart" };
-            writeln!(f, "{name:<24} {small:>9.1} {large:>9.1}  {verdict}")?;
+            writeln!(f, "{name:<28} {small:>9.1} {large:>9.1}  {verdict}")?;
         }
         let rate = |costs: &Costs| f64::from(costs.devices) / costs.seconds;
         let (small, large) = (rate(&self.small), rate(&self.large));
-        writeln!(f, "{:<24} {small:>9.0} {large:>9.0}", "bundles a second")
+        writeln!(f, "{:<28} {small:>9.0} {large:>9.0}", "bundles a second")
     }
 }
 
@@ -143,14 +151,15 @@ impl fmt::Display for Scale {
 pub fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Scale, Failed> {
     let small = fleet(plan, plan.small, progress)?;
     let large = fleet(plan, plan.large, progress)?;
-    Ok(Scale { machine: super::machine(), small, large })
+    Ok(Scale { machine: super::machine(), replicas: plan.replicas, small, large })
 }
 
 /// The processor time that each process has used so far, in seconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Used {
     pub(super) intake: f64,
-    pub(super) stream: f64,
+    /// Of each nats-server.
+    pub(super) stream: Vec<f64>,
     pub(super) worker: f64,
     pub(super) cassandra: Option<f64>,
 }
@@ -163,6 +172,7 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     interrupt::on_stop(move || drop(fs::remove_dir_all(remove)));
     let mut fleet = Fleet::new(devices, Scheme::Star)?;
     let site = Site::new(&plan.programs, &path, &fleet)?.without_times();
+    let site = site.with_replicas(plan.replicas);
     progress(&format!("{devices} devices: starting the cloud"));
     let cloud = site.start(Configuration::Four)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -180,6 +190,8 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     let readings = Message::Epoch.readings();
     let disk = cloud.stop_store(&path, STOP)?;
     let each = |after: f64, before: f64| (after - before) / f64::from(devices) * 1e6;
+    let servers = after.stream.iter().zip(&before.stream);
+    let (busiest, followers) = busiest(servers.map(|(after, before)| each(*after, *before)));
     #[allow(clippy::cast_precision_loss)]
     Ok(Costs {
         devices,
@@ -187,11 +199,21 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
         bundle_bytes: bytes as f64 / f64::from(devices),
         seconds,
         intake_us: each(after.intake, before.intake),
-        stream_us: each(after.stream, before.stream),
+        stream_us: busiest,
+        followers_us: followers,
         worker_us: each(after.worker, before.worker),
         cassandra_us: after.cassandra.zip(before.cassandra).map(|(after, of)| each(after, of)),
         disk_bytes: disk as f64 / (stored as f64 * f64::from(readings)),
     })
+}
+
+/// Returns the largest of the servers' times, and the mean of the others if there are any.
+fn busiest(times: impl Iterator<Item = f64>) -> (f64, Option<f64>) {
+    let (mut most, mut sum, mut count) = (0.0_f64, 0.0, 0_u32);
+    for time in times {
+        (most, sum, count) = (most.max(time), sum + time, count + 1);
+    }
+    (most, (count > 1).then(|| (sum - most) / f64::from(count - 1)))
 }
 
 /// The bundles of a fleet, in the order of their uploads: `each` of the first device, as many of the next

@@ -22,52 +22,80 @@ const ADMIN: &str = "cassandra";
 /// How long an engine may take to start.
 const START: Duration = Duration::from_secs(180);
 
-/// A nats-server with JetStream.
+/// The nats-servers of a JetStream: one, or those of a cluster.
 #[derive(Debug)]
 pub(super) struct Nats {
+    ca: PathBuf,
+    servers: Vec<Server>,
+}
+
+#[derive(Debug)]
+struct Server {
     port: u16,
     monitor: u16,
-    ca: PathBuf,
-    pub(super) process: Process,
+    process: Process,
 }
 
 impl Nats {
-    /// Starts the server. `certificate` and `key` are files in PEM, for 127.0.0.1.
+    /// Starts as many servers as a message has replicas. `certificate` and `key` are files in PEM, for
+    /// 127.0.0.1; the servers use them among themselves, too.
     pub(super) fn start(
         engines: &Path,
         folder: &Path,
         (certificate, key): (&Path, &Path),
+        replicas: usize,
     ) -> Result<Self, Failed> {
-        let (port, monitor) = (free_port()?, free_port()?);
-        let own = folder.join("nats");
-        std::fs::create_dir_all(&own)?;
-        let tls = format!(
-            "tls {{ cert_file: \"{}\", key_file: \"{}\" }}\n",
-            certificate.display(),
-            key.display()
-        );
-        std::fs::write(own.join("more.conf"), tls + &users())?;
-        let arguments = [
-            "run".to_owned(),
-            "nats".to_owned(),
-            own.display().to_string(),
-            port.to_string(),
-            monitor.to_string(),
-        ];
-        let process = Process::start(engines, &arguments, &[], &folder.join("nats.log"))?;
-        process.accepts(port, START)?;
-        Ok(Self { port, monitor, ca: certificate.to_owned(), process })
+        let ports = (0..replicas).map(|_| free_port()).collect::<Result<Vec<u16>, _>>()?;
+        let of_node =
+            format!("cert_file: \"{}\", key_file: \"{}\"", certificate.display(), key.display());
+        let mut servers = Vec::with_capacity(replicas);
+        for (number, route) in ports.iter().enumerate() {
+            let name = if replicas == 1 { "nats".to_owned() } else { format!("nats-{number}") };
+            let (port, monitor) = (free_port()?, free_port()?);
+            let own = folder.join(&name);
+            std::fs::create_dir_all(&own)?;
+            std::fs::write(own.join("more.conf"), format!("tls {{ {of_node} }}\n{}", users()))?;
+            let mut arguments = vec![
+                "run".to_owned(),
+                "nats".to_owned(),
+                own.display().to_string(),
+                port.to_string(),
+                monitor.to_string(),
+            ];
+            if replicas > 1 {
+                let ca = certificate.display();
+                let tls = format!("tls {{ {of_node}, ca_file: \"{ca}\" }}\n");
+                std::fs::write(own.join("cluster.conf"), tls)?;
+                arguments.extend([name.clone(), route.to_string()]);
+                arguments.extend(ports.iter().map(u16::to_string));
+            }
+            let log = folder.join(format!("{name}.log"));
+            let process = Process::start(engines, &arguments, &[], &log)?;
+            servers.push(Server { port, monitor, process });
+        }
+        for server in &servers {
+            server.process.accepts(server.port, START)?;
+        }
+        Ok(Self { ca: certificate.to_owned(), servers })
     }
 
-    /// Returns the arguments of `moteseal` for a user of the server.
+    /// Returns the arguments of `moteseal` for a user of the servers.
     pub(super) fn arguments(&self, user: &str) -> Vec<String> {
-        let url = format!("tls://{user}:{user}-password@127.0.0.1:{}", self.port);
-        let monitor = format!("http://127.0.0.1:{}", self.monitor);
         let ca = self.ca.display().to_string();
-        [("--stream", url), ("--stream-monitor", monitor), ("--stream-ca", ca)]
-            .into_iter()
-            .flat_map(|(name, value)| [name.to_owned(), value])
-            .collect()
+        let replicas = self.servers.len().to_string();
+        let mut arguments =
+            vec!["--stream-ca".to_owned(), ca, "--stream-replicas".to_owned(), replicas];
+        for Server { port, monitor, .. } in &self.servers {
+            let url = format!("tls://{user}:{user}-password@127.0.0.1:{port}");
+            let monitor = format!("http://127.0.0.1:{monitor}");
+            arguments.extend(["--stream".to_owned(), url, "--stream-monitor".to_owned(), monitor]);
+        }
+        arguments
+    }
+
+    /// Returns the processor time of each server, in seconds.
+    pub(super) fn processor_seconds(&self) -> Result<Vec<f64>, Failed> {
+        self.servers.iter().map(|server| server.process.processor_seconds()).collect()
     }
 }
 
@@ -81,11 +109,16 @@ pub(super) struct Cassandra {
 
 impl Cassandra {
     /// Starts a node with an empty keyspace, and creates its tables and the role `worker`, which may read
-    /// and write them.
-    pub(super) fn start(engines: &Path, folder: &Path, moteseal: &Path) -> Result<Self, Failed> {
+    /// and write them. `certificate` and `key` are files in PEM, for 127.0.0.1.
+    pub(super) fn start(
+        engines: &Path,
+        folder: &Path,
+        moteseal: &Path,
+        (certificate, key): (&Path, &Path),
+    ) -> Result<Self, Failed> {
         let (port, internal) = (free_port()?, free_port()?);
-        let (store, ca) = (folder.join("cassandra.p12"), folder.join("cassandra.pem"));
-        certify(&store, &ca)?;
+        let both = folder.join("cassandra.pem");
+        std::fs::write(&both, [std::fs::read(key)?, std::fs::read(certificate)?].concat())?;
         let arguments = [
             "run".to_owned(),
             "cassandra".to_owned(),
@@ -94,12 +127,12 @@ impl Cassandra {
             format!("storage_port={internal}"),
             "authenticator=PasswordAuthenticator".to_owned(),
             "authorizer=CassandraAuthorizer".to_owned(),
-            format!("cql={}", store.display()),
+            format!("cql={}", both.display()),
             JVM.to_owned(),
         ];
         let process = Process::start(engines, &arguments, &[], &folder.join("cassandra.log"))?;
         process.accepts(port, START)?;
-        let node = Self { port, ca, process };
+        let node = Self { port, ca: certificate.to_owned(), process };
         // The first start creates the user `cassandra` after it accepts connections.
         let until = Instant::now() + START;
         loop {
@@ -149,24 +182,4 @@ fn users() -> String {
     };
     let users: Vec<String> = Duty::ALL.into_iter().map(user).collect();
     format!("accounts {{ {NAME} {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
-}
-
-/// Makes a key and its certificate for 127.0.0.1 with `keytool`, which is a part of Java.
-fn certify(store: &Path, certificate: &Path) -> Result<(), Failed> {
-    let keytool = |arguments: &[&str]| -> Result<(), Failed> {
-        let mut command = Command::new("keytool");
-        command.args(arguments).args(["-alias", "node", "-storepass", "moteseal", "-keystore"]);
-        let run = command
-            .arg(store)
-            .output()
-            .map_err(|error| format!("keytool: {error}; install Java (tools/setup.sh test)"))?;
-        if run.status.success() {
-            return Ok(());
-        }
-        Err(format!("keytool: {}", String::from_utf8_lossy(&run.stdout).trim()).into())
-    };
-    let key = ["-genkeypair", "-storetype", "PKCS12", "-keyalg", "EC", "-groupname", "secp256r1"];
-    let name = ["-dname", "CN=cassandra", "-ext", "san=ip:127.0.0.1", "-validity", "30"];
-    keytool(&[&key[..], &name].concat())?;
-    keytool(&["-exportcert", "-rfc", "-file", &certificate.display().to_string()])
 }

@@ -243,14 +243,19 @@ fn string(number: u32, seed: Seed) -> Vec<u8> {
 }
 
 /// The cipher of one side: AES-128-CBC with one or two keys or with none, and perhaps a key stream.
-struct Cipher {
+#[derive(Debug)]
+pub struct Cipher {
     encrypt: Vec<PaddedBlockEncryptingKey>,
     decrypt: Vec<PaddedBlockDecryptingKey>,
     stream: Option<KeyStream>,
 }
 
 impl Cipher {
-    fn new(seed: Seed, protection: Protection) -> Result<Self, Failed> {
+    /// Derives the keys of a protection from a seed.
+    ///
+    /// # Errors
+    /// The library has no AES-128.
+    pub fn new(seed: Seed, protection: Protection) -> Result<Self, Failed> {
         let failed = |_| "AES is not available";
         let (mut encrypt, mut decrypt) = (Vec::new(), Vec::new());
         for round in 0..protection.rounds() as u64 {
@@ -265,7 +270,12 @@ impl Cipher {
         Ok(Self { encrypt, decrypt, stream })
     }
 
-    fn encrypt(&self, number: u32, string: &[u8]) -> Result<Vec<u8>, Failed> {
+    /// Encrypts the string with this number: with AES as often as the protection states, each time with a
+    /// random vector in front, or with its part of the key stream.
+    ///
+    /// # Errors
+    /// The library has no randomness.
+    pub fn encrypt(&self, number: u32, string: &[u8]) -> Result<Vec<u8>, Failed> {
         let mut payload = string.to_vec();
         self.apply_stream(number, &mut payload)?;
         for key in &self.encrypt {

@@ -27,7 +27,7 @@ proptest! {
     #[test]
     fn many_records_are_decrypted_as_one_by_one(
         first in prop_oneof![0_u64..3000, (1_u64 << 32) - 40..(1 << 32), Just(u64::MAX / 64)],
-        count in 0_usize..700,
+        gaps in proptest::collection::vec(prop_oneof![4 => Just(1_u64), 1 => 0..40_u64], 0..700),
         present in any::<[bool; 5]>(),
         byte in any::<u8>(),
     ) {
@@ -35,18 +35,23 @@ proptest! {
         let mut buffer = [0; MAX_SCHEMA];
         let schema = Schema::encode(&fields, &mut buffer).unwrap();
         let columns = EncryptedColumns::of(&schema);
-        let mut fast = vec![byte; count * SIZE];
+        let sequences = gaps.iter().scan(first, |seq, gap| {
+            *seq = seq.saturating_add(*gap);
+            Some(Sequence(*seq))
+        });
+        let sequences: Vec<_> = sequences.collect();
+        let mut fast = vec![byte; sequences.len() * SIZE];
         let mut slow = fast.clone();
         let host = Host::detect();
         let found = host.apply_key_streams(
             &columns,
-            Sequence(first),
+            &sequences,
             (SIZE, &mut fast),
             &mut streams(&schema, present),
         );
         let mut scalar = streams(&schema, present);
         let mut expected = Ok(());
-        for (seq, record) in (first..).map(Sequence).zip(slow.chunks_exact_mut(SIZE)) {
+        for (seq, record) in sequences.iter().copied().zip(slow.chunks_exact_mut(SIZE)) {
             if let Err(error) = columns.decrypt(seq, record, &mut scalar) {
                 expected = Err(error);
                 break;

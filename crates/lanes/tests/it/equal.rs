@@ -1,6 +1,7 @@
 //! Tests that all loops that this processor can run return the same results as the scalar loops.
 
 use moteseal_core::record::{Framing, MAX_LEVELS};
+use moteseal_core::schema::{Field, GroupLayout, Groups, MAX_SCHEMA, Schema};
 use moteseal_core::{DeviceId, Digest, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
 use moteseal_seal::engine::{Engine, Scalar};
@@ -70,6 +71,51 @@ proptest! {
             let mut out = vec![Digest([0xff; 32]); blocks.len()];
             host.block_digests(DeviceId(device), SealIndex(index), &blocks, &mut out);
             prop_assert_eq!(&out, &expected, "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn grouped_digests(
+        device: [u8; 8],
+        index: u32,
+        shown in 0..8_u8,
+        lengths in vec(prop_oneof![Just(1_u32), 1_u32..30, 1_u32..600], 0..=9),
+    ) {
+        let fields = ["a::u8", "b::u16!@1", "c::u32!@1", "d::u64!@2", "e::u8", "f::u16!@3"];
+        let fields = fields.map(|field| Field::parse(field).unwrap());
+        let mut buffer = [0; MAX_SCHEMA];
+        let schema = Schema::encode(&fields, &mut buffer).unwrap();
+        let shown = Groups::from_bits(shown << 1 | 1);
+        let layout = GroupLayout::new(&schema, shown).unwrap();
+        let mut buffer = [0; MAX_SCHEMA];
+        let size = schema.project(shown, &mut buffer).unwrap().record_size().unwrap();
+        let bytes: Vec<u8> = (0..40_000_u32).map(|i| (i * 131 + i / 251).to_le_bytes()[0]).collect();
+        let mut counters = Counters::new(10);
+        let mut star = Served {
+            device: DeviceId(device),
+            index: SealIndex(index),
+            counters,
+            surviving: 0,
+            mask: 0,
+            evidence: &[],
+            blocks: [&[]; MAX_LEVELS],
+            digests: [Digest::NULL; MAX_LEVELS],
+            root: Digest::NULL,
+        };
+        for (level, count) in lengths.iter().enumerate() {
+            counters.as_mut_slice()[level] = *count;
+            star.mask |= 1 << level;
+            star.blocks[level] = &bytes[level..level + size * *count as usize];
+        }
+        star.counters = counters;
+        let hidden: Vec<u8> = digests(40, 7).iter().flat_map(|digest| digest.0).collect();
+        let framing = Framing::fixed(size).unwrap();
+        let mut expected = star.clone();
+        Scalar.grouped_digests(&layout, framing, &hidden, &mut expected);
+        for host in hosts() {
+            let mut found = star.clone();
+            host.grouped_digests(&layout, framing, &hidden, &mut found);
+            prop_assert_eq!(found.digests, expected.digests, "{}", host.name());
         }
     }
 

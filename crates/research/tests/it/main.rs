@@ -5,6 +5,7 @@
 mod broadcast_weaknesses;
 mod dtls_psk;
 mod private_sums;
+mod redactable;
 mod schemes;
 mod secoa;
 mod sies_weaknesses;

@@ -266,8 +266,8 @@ impl EpochCounts {
 /// For a rate, each part is checked individually ([`by_rate`](Self::by_rate)). For the other
 /// choices, all parts of an epoch are checked together
 /// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). Readings that the query names
-/// ([`by_name`](Self::by_name)) are determined by the query too, but estimators must reject this
-/// choice. There is no other way to create a `UniformSample`, and an unverified seal does not
+/// ([`Sample::check_named`]) and readings that a redactor left in a proof are not uniform, and remain
+/// a [`Sample`]. There is no other way to create a `UniformSample`, and an unverified seal does not
 /// suffice:
 ///
 /// ```compile_fail

@@ -1,12 +1,13 @@
 //! Readings that a query names one by one (spec/answers.md, section 4.4). They show what the device
-//! recorded at some places; they say nothing about other readings, so estimators reject them.
+//! recorded at some places; they say nothing about other readings, so they are not a
+//! [`UniformSample`](super::UniformSample).
 
 use core::iter;
 
 use moteseal_core::record::{Scheme, SealIndex, Sequence};
 
 use super::Sample;
-use super::choice::{ChoiceError, UniformSample};
+use super::choice::ChoiceError;
 use crate::seal::{Authentic, Seal};
 use crate::stream::Select;
 
@@ -85,31 +86,28 @@ impl Readings {
     }
 }
 
-impl<'a> UniformSample<'a> {
-    /// Checks a part against readings that the query names. `seal` is the part's seal.
+impl Sample<'_, Authentic> {
+    /// Checks that the sample contains exactly the readings of its part that a query names. `seal` is
+    /// the part's seal.
     ///
     /// # Errors
     /// `SchemeMismatch` if the query names a reading of a seal that is not a tree; `NotAsAsked` if
     /// the sample belongs to another seal or contains other readings.
-    pub fn by_name(
-        sample: Sample<'a, Authentic>,
+    pub fn check_named(
+        &self,
         seal: &Seal<Authentic>,
         readings: &Readings,
-    ) -> Result<Self, ChoiceError> {
+    ) -> Result<(), ChoiceError> {
         let index = seal.statement().index;
         let is_named = readings.of(index).next().is_some();
         if is_named && seal.statement().scheme != Scheme::Tree {
             return Err(ChoiceError::SchemeMismatch);
         }
-        let is_forced = match &sample.select {
+        let is_forced = match &self.select {
             Select::Levels(mask) => *mask == 0 && !is_named,
             Select::Events(gaps) => is_named && readings.of(index).eq(gaps.iter()),
         };
-        if is_forced && sample.seal == seal.digest() {
-            Ok(Self::forced(sample))
-        } else {
-            Err(ChoiceError::NotAsAsked)
-        }
+        if is_forced && self.seal == seal.digest() { Ok(()) } else { Err(ChoiceError::NotAsAsked) }
     }
 }
 

@@ -111,6 +111,7 @@ fn verified(
         framing: Framing::fixed(4).unwrap(),
         check: check.as_ref(),
         encrypted: schema.encrypted_count(),
+        groups: None,
     };
     let (item, length) = Item::decode(bytes).map_err(DecodeError::name)?;
     let Item::Open(open) = item else { return Err("NoOpen") };

@@ -44,7 +44,7 @@ async fn credentials_files_and_tls_are_used_and_their_errors_are_named() {
         (of("nonsense"), "Usage"),
         (of("missing"), "Usage"),
         (Settings { credentials: None, ..intake.clone() }, "NotPermitted"),
-        (Settings { ca: None, ..intake.clone() }, "Unreachable"),
+        (Settings { ca: None, ..intake.clone() }, "StreamTls"),
     ] {
         let error = Stream::connect(settings).await.unwrap_err();
         assert_eq!(error.name(), name, "{error}");

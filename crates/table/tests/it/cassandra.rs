@@ -12,15 +12,27 @@ use moteseal_table::{Address, Password, init};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 
+/// Writes a node's key and certificate for 127.0.0.1 into a folder, and returns their file.
+pub(crate) type Certify = fn(&Path) -> PathBuf;
+
+/// The address of the first node of a cluster, which the others ask for the rest of the cluster.
+const SEED: &str = "127.0.0.1";
+/// The time within which a node is ready.
+const START: Duration = Duration::from_secs(180);
+
 /// The node, and the folder with its data.
 pub(crate) struct Cassandra {
     folder: tempfile::TempDir,
+    host: &'static str,
     port: u16,
-    internal: u16,
+    /// The port at which clients must use TLS.
+    tls: Option<u16>,
     running: Mutex<Option<Running>>,
     /// The settings of every start.
-    settings: &'static [&'static str],
+    settings: Vec<String>,
     user: Option<&'static str>,
+    /// Whether it is one of several nodes.
+    is_member: bool,
 }
 
 /// A node that the tests of a program share. It starts when the first test needs it.
@@ -28,15 +40,32 @@ pub(crate) struct Shared {
     node: OnceLock<RwLock<Cassandra>>,
     settings: &'static [&'static str],
     user: Option<&'static str>,
+    certify: Option<Certify>,
 }
 
 impl Shared {
     pub(crate) const fn new(settings: &'static [&'static str], user: Option<&'static str>) -> Self {
-        Self { node: OnceLock::new(), settings, user }
+        Self { node: OnceLock::new(), settings, user, certify: None }
+    }
+
+    /// Like [`new`](Self::new), with a second port, at which clients must use TLS.
+    pub(crate) const fn with_tls(
+        settings: &'static [&'static str],
+        user: Option<&'static str>,
+        certify: Certify,
+    ) -> Self {
+        Self { node: OnceLock::new(), settings, user, certify: Some(certify) }
     }
 
     fn node(&self) -> &RwLock<Cassandra> {
-        self.node.get_or_init(|| RwLock::new(Cassandra::new(self.settings, self.user)))
+        self.node.get_or_init(|| {
+            let mut node = Cassandra::at(SEED, free_ports(), self.settings, self.user);
+            if let Some(certify) = self.certify {
+                node.require_tls(certify);
+            }
+            node.start(&[]);
+            RwLock::new(node)
+        })
     }
 
     /// Returns the node, for a test that neither stops nor pauses it.
@@ -76,13 +105,74 @@ fn root() -> PathBuf {
 
 impl Cassandra {
     /// Starts a new node. `user` is the superuser, if the settings enable authentication.
-    pub(crate) fn new(settings: &'static [&'static str], user: Option<&'static str>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let [port, internal] = free_ports();
-        let running = Mutex::new(None);
-        let node = Self { folder, port, internal, running, settings, user };
+    pub(crate) fn new(settings: &[&str], user: Option<&'static str>) -> Self {
+        let node = Self::at(SEED, free_ports(), settings, user);
         node.start(&[]);
         node
+    }
+
+    /// Starts the nodes of one cluster, one after the other, at these addresses of the loopback interface. The
+    /// first one is 127.0.0.1. Each node has a replica of the users.
+    pub(crate) fn cluster(
+        hosts: &[&'static str],
+        settings: &[&str],
+        user: &'static str,
+    ) -> Vec<Self> {
+        assert_eq!(hosts[0], SEED);
+        let ports = free_ports();
+        // The driver expects all nodes at one port.
+        let node = |host: &&'static str| Self::at(host, ports, settings, Some(user));
+        let mut nodes: Vec<Self> = hosts.iter().map(node).collect();
+        nodes[0].start(&[]);
+        runtime().block_on(async {
+            let session = nodes[0].session(&nodes[0].address("ready")).await;
+            let alter = format!(
+                "ALTER KEYSPACE system_auth WITH replication = \
+                 {{'class': 'NetworkTopologyStrategy', 'datacenter1': {}}}",
+                hosts.len()
+            );
+            session.query_unpaged(alter, &[]).await.unwrap();
+        });
+        for node in &mut nodes {
+            node.is_member = true;
+        }
+        // The others copy the users when they join.
+        nodes[1..].iter().for_each(|node| node.start(&["join=5000"]));
+        nodes
+    }
+
+    /// Returns a node that is not started yet.
+    fn at(
+        host: &'static str,
+        [port, internal]: [u16; 2],
+        settings: &[&str],
+        user: Option<&'static str>,
+    ) -> Self {
+        let mut all = vec![
+            format!("storage_port={internal}"),
+            format!("listen_address={host}"),
+            format!("rpc_address={host}"),
+        ];
+        all.extend(settings.iter().map(|&setting| setting.to_owned()));
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            host,
+            port,
+            tls: None,
+            running: Mutex::new(None),
+            settings: all,
+            user,
+            is_member: false,
+        }
+    }
+
+    /// Adds a port at which clients must use TLS.
+    fn require_tls(&mut self, certify: Certify) {
+        let [port, _] = free_ports();
+        let file = certify(self.folder.path());
+        self.tls = Some(port);
+        self.settings.push(format!("native_transport_port_ssl={port}"));
+        self.settings.push(format!("cql={}", file.display()));
     }
 
     /// Starts the node with these settings, and waits until clients can connect.
@@ -92,8 +182,7 @@ impl Cassandra {
                       if read -r _; then kill -9 $!; else kill -9 $!; wait; rm -rf \"$1\"; fi";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(self.folder.path()).arg(self.port.to_string());
-        command.arg(format!("storage_port={}", self.internal));
-        command.args(self.settings).args(settings);
+        command.args(&self.settings).args(settings);
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -111,19 +200,31 @@ impl Cassandra {
         let pid = running.pid;
         *self.running.lock().unwrap() = Some(running);
         let started = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-            let has_time = started.elapsed() < Duration::from_secs(180);
-            assert!(has_time && !has_ended(pid), "no start:\n{}", log());
+        let ports = [Some(self.port), self.tls];
+        for port in ports.into_iter().flatten() {
+            while TcpStream::connect((self.host, port)).is_err() {
+                let log = || std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+                let has_time = started.elapsed() < START;
+                assert!(has_time && !has_ended(pid), "no start:\n{}", log());
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        while let Err(error) = self.ready() {
+            assert!(started.elapsed() < START, "{error}");
             std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    /// Returns an error if the node does not serve its user yet.
+    fn ready(&self) -> Result<(), String> {
+        if self.is_member {
+            // Its keyspaces may lack replicas, but a quorum has the users.
+            return runtime().block_on(self.builder().build()).map(drop).map_err(|e| e.to_string());
+        }
         // The first start creates the user `cassandra` after it accepts connections.
-        while let Err(error) = init(&self.address("ready"), 1) {
-            assert!(started.elapsed() < Duration::from_secs(180), "{error}");
-            std::thread::sleep(Duration::from_millis(100));
-            if error.name() == "TableNotDurable" {
-                break;
-            }
+        match init(&self.address("ready"), 1) {
+            Err(error) if error.name() != "TableNotDurable" => Err(error.to_string()),
+            _ => Ok(()),
         }
     }
 
@@ -162,13 +263,15 @@ impl Cassandra {
 
     /// Connects to a keyspace as its superuser, for statements that the store has not.
     pub(crate) async fn session(&self, address: &Address) -> Session {
-        let mut builder = SessionBuilder::new()
-            .known_node(&address.hosts[0])
-            .use_keyspace(&address.keyspace, false);
-        if let Some(user) = self.user {
-            builder = builder.user(user, user);
+        self.builder().use_keyspace(&address.keyspace, false).build().await.unwrap()
+    }
+
+    fn builder(&self) -> SessionBuilder {
+        let builder = SessionBuilder::new().known_node(format!("{}:{}", self.host, self.port));
+        match self.user {
+            Some(user) => builder.user(user, user),
+            None => builder,
         }
-        builder.build().await.unwrap()
     }
 
     /// Returns the processor time that the node has used, in seconds.
@@ -182,19 +285,28 @@ impl Cassandra {
         match self.user {
             Some(user) => self.address_of(user, user, keyspace),
             None => {
-                let port = self.port;
-                Address::parse(&format!("cassandra://127.0.0.1:{port}/{keyspace}")).unwrap()
+                let (host, port) = (self.host, self.port);
+                Address::parse(&format!("cassandra://{host}:{port}/{keyspace}")).unwrap()
             }
         }
     }
 
     pub(crate) fn address_of(&self, user: &str, password: &str, keyspace: &str) -> Address {
-        let port = self.port;
+        let (host, port) = (self.host, self.port);
         let mut address =
-            Address::parse(&format!("cassandra://{user}@127.0.0.1:{port}/{keyspace}")).unwrap();
+            Address::parse(&format!("cassandra://{user}@{host}:{port}/{keyspace}")).unwrap();
         address.password = Some(Password(password.to_owned()));
         address
     }
+
+    /// Returns the port at which clients must use TLS.
+    pub(crate) fn tls_port(&self) -> u16 {
+        self.tls.unwrap()
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// Returns whether a process has ended. Its shell may not have waited for it yet.

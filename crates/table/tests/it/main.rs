@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+// The tests of the command line use the rest of it.
+#[allow(dead_code)]
 mod cassandra;
 mod concurrent;
 mod cost;

@@ -211,6 +211,14 @@ impl Scene {
         ] {
             file.invalid(what, op, given(&sign(&payload), reader, 0), error);
         }
+        let generations = |count: i64| {
+            let root = array([bytes(&[1; 16]), array([node(0, 0)])]);
+            let of = |generation| one.with(1, int(generation)).with(3, array([root.clone()]));
+            with_streams(Value::Array((0..count).map(of).collect()))
+        };
+        file.valid("64 generations", op, given(&sign(&generations(64)), reader, 0));
+        let many = given(&sign(&generations(65)), reader, 0);
+        file.invalid("65 generations", op, many, "TooManyGenerations");
         let esp = secret(Algorithm::Esp256, 62);
         let by_bob = sign1(&esp, &header(esp.algorithm(), TYP, &[]), &payload.encode());
         file.invalid("another suite", op, given(&by_bob, reader, 0), "AlgorithmMismatch");

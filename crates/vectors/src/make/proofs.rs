@@ -22,6 +22,7 @@ pub fn make(files: &mut Files) {
     files.add(queries());
     files.add(order());
     files.add(named());
+    files.add(redacted());
 }
 
 /// Returns a proof with this query and this answer.
@@ -70,6 +71,11 @@ fn queries() -> File {
                 roster.to_uppercase()
             ),
         ),
+        (
+            "columns",
+            format!(r#"{{{base},"rate":"1","columns":["temperature","{}"]}}"#, "x".repeat(64)),
+        ),
+        ("columns of null", format!(r#"{{{base},"rate":"1","columns":null}}"#)),
         ("no end", format!(r#"{{"devices":["{north}"],"since":10,"rate":"1"}}"#)),
         (
             "an end of null",
@@ -103,6 +109,13 @@ fn queries() -> File {
         let query = format!(r#"{{{base},"rate":"{text}"}}"#);
         file.valid(format!("a rate of {text}, with readings"), OP, proof(&query, &answer));
     }
+    let all = ended(&[course(&sealed, &[0xff, 0xff, 0xff, 0xff, 0])]);
+    let columns = |names: &str| format!(r#"{{{base},"rate":"1","columns":[{names}]}}"#);
+    let both = proof(&columns(r#""humidity","temperature""#), &all);
+    file.valid("all columns, with readings", OP, both);
+    file.valid("one column, with readings", OP, proof(&columns(r#""humidity""#), &all));
+    let attic = proof(&columns(r#""humidity","attic""#), &all);
+    file.invalid("a column that the seals do not have", OP, attic, "UnknownColumn");
     let low = ended(&[course(&sealed, &[0; 5])]);
     file.invalid(
         "a rate that rounds to 0, with readings",
@@ -226,6 +239,16 @@ fn queries() -> File {
             with(&format!(r#"{base},"sample":{{"count":1,"seed":"{seed}","of":1}}"#))
         }),
         ("a sample that is an array", { with(&format!(r#"{base},"sample":[1,"{seed}"]"#)) }),
+        ("no columns", with(&format!(r#"{base},"rate":"1","columns":[]"#))),
+        ("a column twice", with(&format!(r#"{base},"rate":"1","columns":["a","b","a"]"#))),
+        ("a column without a name", with(&format!(r#"{base},"rate":"1","columns":[""]"#))),
+        ("a long name of a column", {
+            with(&format!(r#"{base},"rate":"1","columns":["{}"]"#, "x".repeat(65)))
+        }),
+        ("columns that are a text", with(&format!(r#"{base},"rate":"1","columns":"a""#))),
+        ("a redacted proof with columns", {
+            with(&format!(r#"{base},"redacted":true,"columns":["a"]"#))
+        }),
         ("a name that is unknown", with(&format!(r#"{base},"rate":"1","Roster":"""#))),
         ("a roster of null", with(&format!(r#"{base},"rate":"1","roster":null"#))),
         ("an empty roster", with(&format!(r#"{base},"rate":"1","roster":"""#))),
@@ -303,6 +326,100 @@ fn named() -> File {
 /// Returns the proof of an answer to a query for the readings of these devices.
 fn proof_of(answer: &[u8], names: &[&str], choice: &Json) -> Json {
     proof(&case(&[], names, Some(13), choice)["query"].to_string(), answer)
+}
+
+/// Returns a redacted proof of epochs 10 to 12 with this answer.
+fn redacted_proof(answer: &[u8], names: &[&str]) -> Json {
+    proof_of(answer, names, &json!({ "redacted": true }))
+}
+
+fn redacted() -> File {
+    let mut file = file_within(
+        "proof/redacted.json",
+        "Redacted proofs, whose parts show what a redactor left: answers.md, section 7.1.",
+        ED,
+    );
+    let (mut trees, mut stars) = (Vec::new(), Vec::new());
+    for (scheme, out) in [(Scheme::Tree, &mut trees), (Scheme::Star, &mut stars)] {
+        let World { north, south } = World::new(scheme, 0);
+        *out = vec![north, south];
+    }
+    // The seals of epochs 10 (twice), 11, 12 and 13.
+    let (tree, star) = (&trees[0], &stars[0]);
+    let shown = |sealed: &[Sealed], picks: &[Pick]| course_of(sealed, picks);
+    let (all, none) = (|| Pick::Levels(0xff), || Pick::Levels(0));
+    let one = || Pick::Events(vec![7]);
+    for (name, courses, names) in [
+        ("everything", vec![shown(tree, &[all(), all(), all(), all(), none()])], &["north"][..]),
+        ("single readings", vec![shown(tree, &[one(), none(), one(), all(), none()])], &["north"]),
+        (
+            "levels of a star",
+            vec![shown(star, &[Pick::Levels(9), none(), all(), none(), none()])],
+            &["north"],
+        ),
+        ("seals left out at both ends", vec![shown(&tree[1..3], &[one(), all()])], &["north"]),
+        (
+            "a seal left out between",
+            vec![shown(&tree[..1], &[one()]), shown(&tree[2..3], &[one()])],
+            &["north"],
+        ),
+        (
+            "seals after the range that lead to a signature",
+            vec![shown(tree, &[all(), none(), none(), none(), none()])],
+            &["north"],
+        ),
+        (
+            "two devices",
+            vec![shown(&tree[..1], &[one()]), shown(&trees[1][2..3], &[one()])],
+            &["north", "south"],
+        ),
+        ("a device without seals", vec![shown(&tree[..1], &[one()])], &["north", "south"]),
+        ("no seal", vec![], &["north"]),
+    ] {
+        file.valid(name, OP, redacted_proof(&ended(&courses), names));
+    }
+    let twice = [shown(&tree[..1], &[one()]), shown(&tree[..1], &[all()])];
+    let back = [shown(&tree[2..3], &[one()]), shown(&tree[..1], &[one()])];
+    let beyond = [shown(&tree[4..5], &[one()])];
+    let other = [shown(&trees[1][..1], &[one()])];
+    let manifests = [World::new(Scheme::Tree, 0).manifests().concat(), shown(&tree[..1], &[one()])];
+    for (name, courses, error) in [
+        ("a seal twice", &twice[..], "NotAsAsked"),
+        ("a seal before the one before it", &back, "NotAsAsked"),
+        ("a reading after the range", &beyond, "NotAsAsked"),
+        ("another device", &other, "NotAsAsked"),
+        ("a manifest", &manifests, "NotAsAsked"),
+    ] {
+        file.invalid(name, OP, redacted_proof(&ended(courses), &["north"]), error);
+    }
+    // A second history of the device, which leaves out a seal of the first one.
+    let mut forked = device("north");
+    let fork: Vec<Sealed> = [(10, 50, false), (11, 12, true), (12, 30, true)]
+        .map(|(epoch, count, last_in_epoch)| {
+            forked.seal(&Epoch { last_in_epoch, ..Epoch::new(Scheme::Tree, epoch, count) })
+        })
+        .into();
+    for (name, courses) in [
+        ("two seals of one index", [shown(&tree[1..2], &[one()]), shown(&fork[1..2], &[one()])]),
+        (
+            "a seal that names another predecessor",
+            [shown(&tree[1..2], &[one()]), shown(&fork[2..3], &[one()])],
+        ),
+    ] {
+        file.invalid(name, OP, redacted_proof(&ended(&courses), &["north"]), "Equivocation");
+    }
+    let answer = ended(&[shown(&tree[..1], &[one()])]);
+    for (name, choice) in [
+        ("false", json!({ "redacted": false })),
+        ("a number", json!({ "redacted": 1 })),
+        ("a rate too", json!({ "redacted": true, "rate": "1" })),
+        ("null, without a choice", json!({ "redacted": null })),
+    ] {
+        file.invalid(name, OP, proof_of(&answer, &["north"], &choice), "NotAProof");
+    }
+    let claims_all = proof_of(&answer, &["north"], &json!({ "rate": "1" }));
+    file.invalid("the same items as the answer to a rate", OP, claims_all, "NotAsAsked");
+    file
 }
 
 /// Returns the items of a device's section of an answer after a change of its parts. The first two

@@ -5,6 +5,7 @@
 mod addressed;
 mod answerer;
 mod durable;
+mod encrypted;
 mod faulty_flash;
 mod journal;
 mod listener;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use crate::faulty_flash::{Chance, Simulated};
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Provisioning, ReplayedWindow};
@@ -119,7 +120,8 @@ impl Readings for Sensor {
 /// The content of the frames that the coordinator has received for one seal.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    epoch: u64,
+    pub(crate) epoch: u64,
+    pub(crate) keys: Option<KeyCommitments>,
     pub(crate) restart: bool,
     own_round: u8,
     has_lost: bool,
@@ -200,7 +202,7 @@ impl Coordinator {
             (SealIndex(index), self.position.prev, open.last);
         statement.epoch = EpochNumber(open.last.map_or(0, |(_, epoch)| epoch.0) + part.advance);
         (statement.last_in_epoch, statement.restart) = (part.last_in_epoch, part.restart);
-        (statement.schema, statement.salt) = (self.schema, part.salt);
+        (statement.schema, statement.salt, statement.keys) = (self.schema, part.salt, part.keys);
         (statement.round, statement.own_round, statement.lost) =
             (part.round, part.own_round, part.lost);
         statement.counters = Counters::of(&part.salt, LEVELS, part.n);
@@ -212,6 +214,7 @@ impl Coordinator {
         self.position = seal.position();
         let taken = Taken {
             epoch: seal.statement().epoch.0,
+            keys: part.keys,
             restart: part.restart,
             own_round: part.own_round.0,
             has_lost: part.lost.is_some(),
@@ -337,7 +340,7 @@ fn simulate_from(first: EpochNumber, seed: u64, faults: Faults) -> (Coordinator,
 
 /// Lets time pass until the power fails or `step` returns true. Returns whether `step` returned
 /// true.
-fn run<'f, R: Readings>(
+pub(crate) fn run<'f, R: Readings>(
     mote: &mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>,
     coordinator: &mut Coordinator,
     chance: &mut Chance,
@@ -486,6 +489,7 @@ fn records_of_another_size_than_the_schemas_are_a_fault() {
             (&["reading::u32"][..], 4, Ok(())),
             (&["reading::u16"], 4, Err(Fault::Schema)),
             (&["reading::u32", "other::u8"], 4, Err(Fault::Schema)),
+            (&["reading::u16", "other::u16!@1"], 4, Err(Fault::ColumnGroups)),
             (&[], 4, Ok(())),
         ] {
             let mut buffer = [0; 128];

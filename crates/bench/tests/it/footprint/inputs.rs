@@ -99,6 +99,11 @@ impl Inputs {
         }
     }
 
+    /// Returns the events of a star, 4 bytes each.
+    pub(crate) fn events(&self) -> &[u8] {
+        &self.events
+    }
+
     fn star_start(&self) -> List {
         List::default()
             .item(&DEVICE.0)

@@ -346,7 +346,8 @@ impl Group {
 
     pub fn query(&self, names: &[&str], until: Option<u64>, choice: Choice) -> Query {
         let devices = names.iter().map(|name| self.device(name)).collect();
-        Query { devices, since: EpochNumber(EPOCH), until: until.map(EpochNumber), choice }
+        let columns = Vec::new();
+        Query { devices, since: EpochNumber(EPOCH), until: until.map(EpochNumber), choice, columns }
     }
 
     /// Verifies an answer, which is fed in chunks of 100 bytes. The error is the name of the

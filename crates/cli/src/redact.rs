@@ -1,0 +1,162 @@
+//! `moteseal redact` and `moteseal merge`: proofs that show less, and proofs that show what several
+//! proofs show.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use moteseal_client::Report;
+use moteseal_client::bundles::StreamFile;
+use moteseal_client::redact::{Keep, KeptReadings, merge, redact};
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_verify::Roster;
+
+use crate::client_error;
+use crate::destination::{distinct, report_lines};
+use crate::failure::Failure;
+use crate::files;
+use crate::terminal::{Stdout, is_json};
+use crate::time::{When, when};
+use crate::verify::open;
+
+/// The roster, and the file to write.
+#[derive(Args, Debug)]
+struct Common {
+    /// The group's roster
+    #[arg(long)]
+    roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    operator: PathBuf,
+    /// The file for the new proof
+    #[arg(short, long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Make a proof that shows less of a proof, for somebody else. It verifies without what was left out,
+/// and `moteseal verify` states what is missing. Needs no key and no network.
+///
+/// Every option states what to keep. Nothing of the readings that are left out remains in the file:
+/// digests take their place. These digests are not blinded: if few values are possible, a reader can
+/// test guesses of a plain reading that is omitted from a tree.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+                  moteseal redact p.mproof --since 2026-01-01 --until 2026-01-02 -o day.mproof \\\n      \
+                  --roster roster.cbor --operator keys/op.pub.pem\n  \
+                  moteseal redact p.mproof --devices dev1 --events 12/17,12/40-42 -o four.mproof \\\n      \
+                  --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                  Exit codes: 0 written, 3 the proof is rejected.")]
+pub(crate) struct Redact {
+    /// The proof (.mproof)
+    proof: PathBuf,
+    /// The devices to keep, separated by commas; default: all
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
+    devices: Vec<String>,
+    /// Keep the epochs from the one on that contains this time
+    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
+    since: Option<When>,
+    /// Keep the epochs up to the first one that ends at or after this time
+    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
+    until: Option<When>,
+    /// The readings to keep, separated by commas, of seals that are trees: 17 or 17-20 of every seal, or
+    /// 12/17 of seal 12 (the columns index and seq); default: all
+    #[arg(long, value_name = "[SEAL/]READING", value_delimiter = ',', value_parser = readings)]
+    events: Vec<KeptReadings>,
+    /// The columns to keep, separated by commas. With --drop, the cells of the other columns are left
+    /// out, as far as their column groups have none of these columns
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "drop")]
+    columns: Vec<String>,
+    /// Leave out the cells of the columns that --columns does not name. To hide columns that stay in
+    /// the proof, encrypt them, and grant only those that may be read (`moteseal grant`)
+    #[arg(long, requires = "columns")]
+    drop: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Make a proof that shows what several proofs of the same devices show. Where they have the same seal,
+/// the readings of all of them are in the new proof. Needs no key and no network.
+///
+/// The new proof is a redacted one, whatever the others are.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: moteseal merge a.mproof b.mproof -o both.mproof --roster roster.cbor \\\n      \
+                        --operator keys/op.pub.pem\n\n\
+                        Exit codes: 0 written, 3 a proof is rejected, or they are parts of different originals."
+)]
+pub(crate) struct Merge {
+    /// The proofs (.mproof)
+    #[arg(required = true, num_args = 2..)]
+    proofs: Vec<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+fn readings(text: &str) -> Result<KeptReadings, String> {
+    let parse = || {
+        let (index, seqs) = match text.split_once('/') {
+            Some((index, seqs)) => (Some(SealIndex(index.parse().ok()?)), seqs),
+            None => (None, text),
+        };
+        let (first, last) = seqs.split_once('-').unwrap_or((seqs, seqs));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some(KeptReadings { index, first, last })
+    };
+    parse().ok_or_else(|| {
+        "[SEAL/]READING[-READING]: 7 is reading 7 of every seal; 12/7-9 are three readings of seal 12"
+            .to_owned()
+    })
+}
+
+impl Common {
+    /// Opens the proofs and the roster. No input file may be replaced.
+    fn open(&self, proofs: &[PathBuf]) -> Result<(Roster, Vec<StreamFile>), Failure> {
+        let read: Vec<&PathBuf> = proofs.iter().chain([&self.roster, &self.operator]).collect();
+        distinct(&[("--out", Some(self.out.as_path()))], &read)?;
+        let roster = files::roster(&self.roster, &self.operator)?;
+        let streams = proofs.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
+        Ok((roster, streams))
+    }
+
+    fn report(&self, roster: &Roster, report: &Report) -> Result<(), Failure> {
+        report_lines(report, roster, "written");
+        if is_json() {
+            let mut value = report.to_json();
+            if let Some(object) = value.as_object_mut() {
+                object.insert("file".to_owned(), self.out.display().to_string().into());
+            }
+            Stdout::lock().line(value)?;
+        } else {
+            Stdout::lock().line(self.out.display())?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
+    let Redact { proof, devices, since, until, events, columns, drop, common } = arguments;
+    let (roster, mut streams) = common.open(std::slice::from_ref(proof))?;
+    let devices = match &devices[..] {
+        [] => Vec::new(),
+        names => files::devices(&roster, &common.roster, names)?,
+    };
+    let keep = Keep {
+        devices,
+        since: since.map_or(EpochNumber(0), |since| since.epoch(roster.calendar())),
+        until: until.map(|until| until.epoch_after(roster.calendar())),
+        readings: events.clone(),
+        columns: if *drop { columns.clone() } else { Vec::new() },
+    };
+    let Some(stream) = streams.pop() else { return Ok(()) };
+    let report = redact(stream, proof, &roster, &keep, &common.out);
+    let report = report.map_err(|error| client_error::failure(&roster, &error).about(proof))?;
+    common.report(&roster, &report)
+}
+
+pub(crate) fn run_merge(arguments: &Merge) -> Result<(), Failure> {
+    let Merge { proofs, common } = arguments;
+    let (roster, streams) = common.open(proofs)?;
+    let sources = streams.into_iter().zip(proofs.iter().map(Path::new)).collect();
+    let report = merge(sources, &roster, &common.out);
+    let report = report.map_err(|error| client_error::failure(&roster, &error))?;
+    common.report(&roster, &report)
+}

@@ -1,0 +1,214 @@
+//! Columns that are fetched, left out and put together by real processes: a device with column groups,
+//! a cloud, and proofs.
+
+use std::fs;
+
+use crate::scene::{Cloud, Run, Scene};
+
+const REFUSED: i32 = 3;
+const INCOMPLETE: i32 = 4;
+const USAGE: i32 = 2;
+const SECRET: &str = "--stream-secret dev1=keys/dev1.stream.key";
+
+fn with_roster(scene: &Scene, command: &str) -> Run {
+    scene.with_roster(&command.split_whitespace().collect::<Vec<_>>())
+}
+
+/// A cloud with the readings of dev1 in `data.csv`, which has these columns.
+fn stored(scene: &Scene, columns: &[&str]) -> Cloud {
+    for command in [
+        "owner new --group home --name alice --out keys/alice",
+        "roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice.pub.pem",
+    ] {
+        scene.run(&command.split_whitespace().collect::<Vec<_>>()).done();
+    }
+    let columns: String = columns.iter().map(|column| format!(" --column {column}")).collect();
+    let add = "owner add --owner keys/alice.owner --device dev1 --keys keys";
+    with_roster(scene, &format!("{add}{columns}")).done();
+    let seal = "seal data.csv --device dev1 --key keys/dev1.key.pem --time ts --out bundles";
+    let secret = "--stream-secret keys/dev1.stream.key";
+    with_roster(scene, &format!("{seal}{columns} {secret}")).done();
+    let cloud = scene.cloud("epochs.redb");
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    cloud
+}
+
+/// Three hours of readings with three groups.
+fn three_groups() -> (Scene, Cloud) {
+    let scene = Scene::new();
+    let mut text = String::from("ts,humidity,temperature,power\n");
+    for i in 0..1800_u64 {
+        let time = 1_767_225_600 + i * 6;
+        text += &format!("{time},{}.5,{}.25,{}\n", 40 + i % 9, 20 + i % 7, 1000 + i);
+    }
+    scene.write("data.csv", &text);
+    let columns = ["humidity:%RH:u16/100", "temperature:Cel:i16/100!@1", "power:W:u32!aes@2"];
+    let cloud = stored(&scene, &columns);
+    (scene, cloud)
+}
+
+/// Gets rows and their proof with the owner's keys. `more` are further options.
+fn get(scene: &Scene, cloud: &Cloud, name: &str, more: &str) -> Run {
+    let get = format!("get dev1 --from {} --rate 1 --no-pinned-seals", cloud.url);
+    with_roster(scene, &format!("{get} --proof {name}.mproof -o {name}.csv {SECRET} {more}"))
+}
+
+/// Returns the columns of a table after the five that every table has, line by line.
+fn columns(scene: &Scene, path: &str) -> Vec<Vec<String>> {
+    let text = fs::read_to_string(scene.path(path)).unwrap();
+    text.lines().map(|line| line.split(',').skip(5).map(str::to_owned).collect()).collect()
+}
+
+/// Returns some of the columns of a table.
+fn only(table: &[Vec<String>], names: &[&str]) -> Vec<Vec<String>> {
+    let place = |name: &&str| table[0].iter().position(|column| column == name).unwrap();
+    let places: Vec<usize> = names.iter().map(place).collect();
+    table.iter().map(|row| places.iter().map(|at| row[*at].clone()).collect()).collect()
+}
+
+fn length(scene: &Scene, path: &str) -> u64 {
+    fs::metadata(scene.path(path)).unwrap().len()
+}
+
+#[test]
+fn only_the_columns_that_are_asked_for_are_sent_and_verified() {
+    let (scene, cloud) = three_groups();
+    get(&scene, &cloud, "all", "").done();
+    let all = columns(&scene, "all.csv");
+    assert_eq!(all[0], ["humidity", "temperature", "power"]);
+    assert_eq!((all.len(), &all[1][..]), (1801, &["40.50", "20.25", "1000"].map(String::from)[..]));
+    for names in [&["power"][..], &["humidity"], &["temperature", "power"], &["power", "humidity"]]
+    {
+        get(&scene, &cloud, "some", &format!("--columns {}", names.join(","))).done();
+        let mut sorted = names.to_vec();
+        sorted.sort_by_key(|name| all[0].iter().position(|column| column == name));
+        assert_eq!(columns(&scene, "some.csv"), only(&all, &sorted), "{names:?}");
+        assert!(length(&scene, "some.mproof") < length(&scene, "all.mproof"), "{names:?}");
+        // The proof verifies offline, with the same columns.
+        let verify = with_roster(&scene, &format!("verify some.mproof -o again.csv {SECRET}"));
+        verify.done();
+        assert_eq!(columns(&scene, "again.csv"), columns(&scene, "some.csv"));
+    }
+    let text = with_roster(&scene, "verify some.mproof").done();
+    assert!(text.out.contains("only power, humidity"), "{text:?}");
+    for format in ["jsonl", "arrow", "parquet", "txt"] {
+        let more = format!("--columns power --format {format}");
+        get(&scene, &cloud, "some", &more).done();
+    }
+}
+
+#[test]
+fn a_column_that_is_missing_is_an_error_by_name() {
+    let (scene, cloud) = three_groups();
+    for (more, name) in [
+        ("--columns attic", "UnknownColumn"),
+        ("--columns power,power", "BadQuery"),
+        ("--columns humidity --mean power", "ColumnHidden"),
+    ] {
+        let run = get(&scene, &cloud, "none", more);
+        assert!(run.failed(USAGE).contains(name), "{name}: {run:?}");
+        assert!(!scene.path("none.csv").exists() && !scene.path("none.mproof").exists());
+    }
+    get(&scene, &cloud, "mean", "--columns power --mean power").done();
+}
+
+#[test]
+fn a_cloud_can_neither_withhold_a_column_nor_send_another_one() {
+    let (scene, cloud) = three_groups();
+    get(&scene, &cloud, "two", "--columns temperature,power").done();
+    let proof = fs::read(scene.path("two.mproof")).unwrap();
+    let asked = br#""columns":["temperature","power"],"#;
+    let at = proof.windows(asked.len()).position(|bytes| bytes == asked).unwrap();
+    // The answer to a query is not the answer to one for other columns.
+    for (query, code, name) in [
+        (r#""columns":["power"],"#, REFUSED, "NotAsAsked"),
+        (r#""columns":["humidity"],"#, REFUSED, "NotAsAsked"),
+        (r#""columns":["attic"],"#, USAGE, "UnknownColumn"),
+    ] {
+        let mut changed = proof.clone();
+        let width = asked.len();
+        changed[at..at + width].copy_from_slice(format!("{query:<width$}").as_bytes());
+        fs::write(scene.path("changed.mproof"), changed).unwrap();
+        let run = with_roster(&scene, "verify changed.mproof");
+        assert!(run.failed(code).contains(name), "{query}: {run:?}");
+    }
+    get(&scene, &cloud, "one", "--columns power").done();
+    let proof = fs::read(scene.path("one.mproof")).unwrap();
+    let asked = br#""columns":["power"],"#;
+    let at = proof.windows(asked.len()).position(|bytes| bytes == asked).unwrap();
+    let mut changed = proof;
+    changed[at..at + asked.len()].fill(b' ');
+    fs::write(scene.path("changed.mproof"), changed).unwrap();
+    let run = with_roster(&scene, "verify changed.mproof");
+    assert!(run.failed(INCOMPLETE).contains("ColumnWithheld"), "{run:?}");
+}
+
+#[test]
+fn columns_are_dropped_from_a_proof_and_merged_without_a_key() {
+    let (scene, cloud) = three_groups();
+    get(&scene, &cloud, "all", "").done();
+    let all = columns(&scene, "all.csv");
+    let redact = |name: &str, columns: &str| {
+        with_roster(
+            &scene,
+            &format!("redact all.mproof --columns {columns} --drop -o {name}.mproof"),
+        )
+    };
+    redact("t", "temperature").done();
+    redact("p", "power").done();
+    let read = |name: &str| {
+        let verify = format!("verify {name}.mproof --allow-redacted -o rows.csv {SECRET}");
+        (with_roster(&scene, &verify).done().stderr, columns(&scene, "rows.csv"))
+    };
+    // The column that was dropped is empty, and the report says so. The column of group 0 stays.
+    let (report, rows) = read("t");
+    assert!(report.contains("power is empty in 1,800 rows: ColumnHidden"), "{report}");
+    assert_eq!(only(&rows, &["humidity", "temperature"]), only(&all, &["humidity", "temperature"]));
+    assert!(only(&rows, &["power"]).iter().skip(1).all(|row| row[0].is_empty()));
+    // Its cells have left the file: the ciphertext of the whole proof is not in it.
+    let (whole, dropped) =
+        (fs::read(scene.path("all.mproof")).unwrap(), fs::read(scene.path("t.mproof")).unwrap());
+    assert!(dropped.len() < whole.len());
+    // Both together show everything.
+    with_roster(&scene, "merge t.mproof p.mproof -o both.mproof").done();
+    let (_, rows) = read("both");
+    assert_eq!(rows, all);
+    // Other readings and other columns of the same seals do not fit into one proof.
+    let half = format!("get dev1 --from {} --rate 1/2 --no-pinned-seals", cloud.url);
+    let half = format!("{half} --proof half.mproof -o half.csv --columns power");
+    with_roster(&scene, &half).done();
+    with_roster(&scene, "merge half.mproof p.mproof -o same.mproof").done();
+    let run = with_roster(&scene, "merge half.mproof t.mproof -o none.mproof");
+    assert!(run.failed(USAGE).contains("NotMergeable"), "{run:?}");
+    let run = redact("none", "attic");
+    assert!(run.failed(USAGE).contains("UnknownColumn"), "{run:?}");
+}
+
+/// Eight columns of 4 bytes, each in its own group, a reading a second for four hours.
+fn eight_groups() -> (Scene, Cloud) {
+    let scene = Scene::new();
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let mut text = format!("ts,{}\n", names.join(","));
+    for i in 0..4 * 3600_u64 {
+        text += &(1_767_225_600 + i).to_string();
+        for column in 0..8 {
+            text += &format!(",{}", i * (column + 1) % 100_000);
+        }
+        text.push('\n');
+    }
+    scene.write("data.csv", &text);
+    let columns = ["a:W:u32!", "b:W:u32!@1", "c:W:u32!@2", "d:W:u32!@3"];
+    let more = ["e:W:u32!@4", "f:W:u32!@5", "g:W:u32!@6", "h:W:u32!@7"];
+    let cloud = stored(&scene, &[&columns[..], &more].concat());
+    (scene, cloud)
+}
+
+#[test]
+fn one_of_eight_columns_takes_less_than_a_quarter_of_the_bytes() {
+    let (scene, cloud) = eight_groups();
+    get(&scene, &cloud, "all", "").done();
+    get(&scene, &cloud, "one", "--columns a").done();
+    let (all, one) = (length(&scene, "all.mproof"), length(&scene, "one.mproof"));
+    println!("{one} of {all} bytes");
+    assert!(4 * one < all, "{one} of {all}");
+}

@@ -1,0 +1,197 @@
+//! A mote that encrypts its columns: the firmware runs in QEMU and loses power. The owner reads what it
+//! sensed, a grant opens what it grants, and neither the gateway's nor the cloud's files have a reading
+//! in plaintext. A second mote of the group does not encrypt.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use moteseal_core::EpochNumber;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_grant::{Identity, decode_stream_secret};
+
+use crate::emulator::{Board, Emulator, firmware};
+use crate::mote_qemu::{Running, Site, recorded};
+
+/// The timeout of an operation: longer than any successful operation takes.
+const LONG: Duration = Duration::from_secs(300);
+/// The number of readings of each mote: two hours, one every 5 seconds, from 9:55 on.
+const READINGS: u32 = 1500;
+/// The hour of the first reading, which has 60 of the readings.
+const FIRST_HOUR: u64 = 60;
+const PLAIN: (&str, Board, u32) = ("mote1", Board::Lm3s6965evb, 0);
+const ENCRYPTED: (&str, Board, u32) = ("mote2", Board::Mps2An385, 5000);
+const COLUMNS: [&str; 2] = ["humidity:%RH:u16/100!", "temperature:Cel:i16/100!aes"];
+
+fn words(command: &str) -> Vec<&str> {
+    command.split_whitespace().collect()
+}
+
+/// Makes an owner with the stream secret of the encrypted mote, and provisions both motes anew.
+fn provision(site: &Site) {
+    site.done(&words("owner new --group field --name alice --out keys/alice"));
+    let set = "roster set --roster roster.cbor --operator keys/op.key.pem";
+    site.done(&words(&format!("{set} --owner alice=keys/alice.pub.pem")));
+    let [humidity, temperature] = COLUMNS;
+    let add = "owner add --owner keys/alice.owner --device mote2 --keys keys";
+    site.with_roster(&words(&format!("{add} --column {humidity} --column {temperature}")));
+    for (name, _, first) in [PLAIN, ENCRYPTED] {
+        let columns = if name == ENCRYPTED.0 {
+            format!("{COLUMNS:?}\nstream_secret = \"keys/{name}.stream.key\"")
+        } else {
+            "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]".to_owned()
+        };
+        site.write(
+            &format!("{name}.toml"),
+            &format!(
+                "device = \"{name}\"\nkey = \"keys/{name}.key.pem\"\nroster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n\
+                 link_secret = \"keys/{name}.link.key\"\nscheme = \"star\"\ncolumns = {columns}\n\
+                 [recording]\nfirst = {first}\ncount = {READINGS}\nstart = \"2010-05-09T09:55:00Z\"\nevery = \"5s\"\ninterval = \"8ms\"\n"
+            ),
+        );
+        fs::remove_file(site.folder.path().join(format!("{name}.bin"))).unwrap();
+        let command = format!("device provision --config {name}.toml --out {name}.bin");
+        site.done(&words(&command));
+    }
+}
+
+/// Returns all files in a folder and below it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Returns the records of a mote as it would send them in plaintext.
+fn records(first: u32) -> BTreeSet<[u8; 4]> {
+    let hundredths = |text: &str| text.replace('.', "").parse::<i16>().unwrap().to_be_bytes();
+    let rows = recorded();
+    let rows = rows[first as usize..(first + READINGS) as usize].iter();
+    rows.map(|(humidity, temperature)| {
+        let ([a, b], [c, d]) = (hundredths(humidity), hundredths(temperature));
+        [a, b, c, d]
+    })
+    .collect()
+}
+
+/// Returns how many of these records are in any of the files.
+fn found(records: &BTreeSet<[u8; 4]>, files: &[PathBuf]) -> usize {
+    let mut found = BTreeSet::new();
+    for file in files {
+        let bytes = fs::read(file).unwrap();
+        let windows = bytes.windows(4).filter_map(|window| window.first_chunk());
+        found.extend(windows.filter(|window| records.contains(*window)).copied());
+    }
+    found.len()
+}
+
+/// Returns the humidities and temperatures of mote2 that a reader sees, in the order in which they were
+/// sealed.
+fn rows(site: &Site, url: &str, keys: &str) -> Vec<(String, String)> {
+    let out = site.folder.path().join("rows.csv");
+    let _ = fs::remove_file(&out);
+    let get = format!("get mote2 --from {url} --rate 1 --no-pinned-seals --out rows.csv {keys}");
+    site.with_roster(&words(&get));
+    let mut rows: Vec<(u64, u32, u64, String, String)> = Vec::new();
+    for row in csv::Reader::from_path(out).unwrap().records() {
+        let row = row.unwrap();
+        let number = |at: usize| row[at].parse::<u64>().unwrap();
+        let index = u32::try_from(number(3)).unwrap();
+        rows.push((number(0), index, number(4), row[5].to_owned(), row[6].to_owned()));
+    }
+    rows.sort();
+    rows.into_iter().map(|(.., humidity, temperature)| (humidity, temperature)).collect()
+}
+
+/// Checks that the mote's flash has the keys of the newest epoch, and none of an earlier one.
+fn check_erased_keys(site: &Site, newest: u64, epochs: u64) {
+    let ram = fs::read(site.folder.path().join("mote2.ram")).unwrap();
+    let text = fs::read_to_string(site.folder.path().join("keys/mote2.stream.key")).unwrap();
+    let secret = decode_stream_secret(&text).unwrap();
+    let mut buffer = [0; MAX_SCHEMA];
+    let fields = COLUMNS.map(|column| Field::parse(column).unwrap());
+    let schema = Schema::encode(&fields, &mut buffer).unwrap();
+    let has = |key: &[u8; 32]| ram.windows(32).any(|window| window == key);
+    for (_, column) in schema.encrypted_columns() {
+        let root = secret.column(column);
+        assert!(!has(root.node().expose()) && !has(secret.expose()));
+        for epoch in newest - epochs..=newest {
+            let key = root.epoch_key(EpochNumber(epoch)).unwrap().expose();
+            assert_eq!(has(&key), epoch == newest, "{epoch}, newest {newest}");
+        }
+    }
+}
+
+#[test]
+fn a_mote_seals_columns_that_only_a_grant_opens() {
+    let site = Site::new();
+    let at = site.folder.path();
+    provision(&site);
+    for (name, board, _) in [PLAIN, ENCRYPTED] {
+        firmware(board, &at.join(format!("{name}.elf")));
+    }
+    let plain = Emulator::start(PLAIN.1, at, PLAIN.0);
+    let mut encrypted = Emulator::start(ENCRYPTED.1, at, ENCRYPTED.0);
+    let cloud = "cloud run --store epochs.redb --listen 127.0.0.1:0";
+    let trust = "--roster roster.cbor --operator keys/op.pub.pem";
+    let mut cloud = site.start("cloud", &words(&format!("{cloud} {trust}")));
+    let mut url = String::new();
+    BufReader::new(cloud.0.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+    let url = url.trim();
+    site.join(&[(PLAIN.0, &plain), (ENCRYPTED.0, &encrypted)], url);
+    let _gateways: Vec<Running> = [("gateway", "run"), ("serial", "serial")]
+        .map(|(name, what)| {
+            site.start(name, &words(&format!("gateway {what} --config {name}.toml")))
+        })
+        .into();
+    let start = Instant::now();
+    // The power fails while a seal is open, and again later.
+    encrypted.until("opened");
+    encrypted.lose_power();
+    encrypted.until("taken");
+    encrypted.lose_power();
+    plain.until("done");
+    encrypted.until("done");
+    while fs::read_dir(at.join("state/outbox")).unwrap().count() > 0 {
+        assert!(start.elapsed() < LONG, "not all epochs are at the cloud: {}", site.logs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    encrypted.kill();
+
+    let sensed = &recorded()[ENCRYPTED.2 as usize..(ENCRYPTED.2 + READINGS) as usize];
+    let owner = rows(&site, url, "--stream-secret mote2=keys/mote2.stream.key");
+    assert!(owner == sensed, "the owner reads other readings: {:#?}", encrypted.reports());
+    let reader = Identity::generate();
+    site.write("me.txt", &format!("{}\n", *reader.expose()));
+    let make = "grant make --owner keys/alice.owner --device mote2 --columns temperature";
+    let range = "--since 2010-05-09T09:00:00Z --until 2010-05-09T10:00:00Z";
+    let to = reader.recipient().as_str().to_owned();
+    site.with_roster(&words(&format!("{make} {range} --to {to} --out x.mgrant")));
+    let granted = rows(&site, url, "--grant x.mgrant --identity me.txt");
+    let nobody = rows(&site, url, "");
+    for (place, (of_sensor, row)) in (0..).zip(sensed.iter().zip(&granted)) {
+        let temperature = if place < FIRST_HOUR { of_sensor.1.as_str() } else { "" };
+        assert_eq!((row.0.as_str(), row.1.as_str()), ("", temperature), "{place}");
+    }
+    assert!(nobody.len() == sensed.len() && nobody.iter().all(|row| row.0.is_empty()));
+
+    // The files of the gateways and of the cloud have the readings of the other mote, and none of this
+    // one. A few of its records occur by chance.
+    let mut stored = files(&at.join("state"));
+    stored.extend(["epochs.redb", "epochs.redb-journal"].map(|name| at.join(name)));
+    let (open, mut hidden) = (records(PLAIN.2), records(ENCRYPTED.2));
+    hidden.retain(|record| !open.contains(record));
+    let (open, hidden) =
+        ((found(&open, &stored), open.len()), (found(&hidden, &stored), hidden.len()));
+    assert!(open.0 == open.1 && hidden.1 > 500 && hidden.0 < 20, "{open:?} {hidden:?}");
+
+    let epochs = encrypted.reports().into_iter().filter_map(|report| {
+        let words: Vec<&str> = report.split(' ').collect();
+        (words[0] == "opened").then(|| words[3].parse::<u64>().unwrap())
+    });
+    let epochs: BTreeSet<u64> = epochs.collect();
+    assert!(epochs.len() >= 3, "{:#?}", encrypted.reports());
+    check_erased_keys(&site, *epochs.last().unwrap(), epochs.len() as u64 - 1);
+    println!("records in plaintext: {open:?} of mote1, {hidden:?} of mote2; {:?}", start.elapsed());
+}

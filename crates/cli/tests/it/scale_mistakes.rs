@@ -1,0 +1,89 @@
+//! The wrong turns of an operator of a cloud on engines: each is one line at the start that says how to mend it.
+
+use crate::coap_transport::ROSTER;
+use crate::nats::Server;
+use crate::scene::{Run, Scene};
+use crate::table_store::shared;
+
+fn start(scene: &Scene, more: &[&str]) -> Run {
+    let run = ["cloud", "run", "--listen", "127.0.0.1:0"];
+    scene.run(&[&run[..], &ROSTER, more].concat())
+}
+
+#[track_caller]
+fn refused(run: &Run, code: i32, name: &str, words: &[&str]) {
+    let line = run.failed(code);
+    println!("{line}");
+    assert!(line.starts_with(&format!("moteseal: {name}: ")), "{line}");
+    for word in words {
+        assert!(line.contains(word), "{word:?} is not in: {line}");
+    }
+}
+
+#[test]
+fn every_wrong_turn_with_cassandra_is_one_line_at_the_start() {
+    let (scene, cassandra) = (Scene::new(), shared());
+    let keyspace = cassandra.address("mistakes");
+    let store = keyspace.to_string();
+    let with = |store: &str| start(&scene, &["--store", store]);
+    let other = cassandra.address("mistaken").to_string();
+    refused(&with(&other), 2, "TableNoKeyspace", &["keyspace mistaken", "store init"]);
+    scene.run(&["store", "init", "--replicas", "1", "--store", &store]).done();
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let session = runtime.block_on(cassandra.session(&keyspace));
+    let cql = |statement: &str| runtime.block_on(session.query_unpaged(statement, &[])).unwrap();
+    let version = |version: u32| {
+        cql(&format!("INSERT INTO schema_version (one, version) VALUES (0, {version})"));
+    };
+    version(0);
+    refused(&with(&store), 2, "TableOlder", &["version 0", "store init"]);
+    version(99);
+    refused(&with(&store), 2, "TableNewer", &["version 99", "newer program"]);
+    let init = scene.run(&["store", "init", "--store", &store]);
+    refused(&init, 2, "TableNewer", &["version 99"]);
+    version(1);
+
+    // A role without permissions, one that may only read, and a wrong password.
+    cql("CREATE ROLE mistaken WITH PASSWORD = 'cassandra' AND LOGIN = true");
+    let mistaken = store.replace("cassandra@", "mistaken@");
+    refused(&with(&mistaken), 2, "TableForbidden", &["the user mistaken", "docs/scale.md"]);
+    cql("GRANT SELECT ON KEYSPACE mistakes TO mistaken");
+    cql("GRANT SELECT ON system_views.settings TO mistaken");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    refused(&with(&mistaken), 2, "TableForbidden", &["write its tables", "docs/scale.md"]);
+    scene.write("cassandra.password", "wrong");
+    refused(&with(&store), 2, "TableRejected", &["cassandra", "MOTESEAL_CASSANDRA_PASSWORD"]);
+    std::fs::remove_file(scene.path("cassandra.password")).unwrap();
+
+    // Three replicas on one node, and no node at all.
+    let three = cassandra.address("mistaken_three").to_string();
+    let init = scene.run(&["store", "init", "--replicas", "3", "--store", &three]);
+    refused(&init, 6, "TableReplicas", &["1 of the 2 replicas", "start the missing nodes"]);
+    refused(&with(&three), 6, "TableReplicas", &["1 of the 2 replicas", "start the missing nodes"]);
+    let closed = crate::nats::free_port();
+    let nowhere = format!("cassandra://cassandra@127.0.0.1:{closed}/mistakes");
+    refused(&with(&nowhere), 6, "TableUnreachable", &["check that it runs"]);
+}
+
+#[test]
+fn every_wrong_turn_with_jetstream_is_one_line_at_the_start() {
+    let scene = Scene::new();
+    let intake = |nats: &Server, more: &[&str]| {
+        start(&scene, &[&["--role", "intake"][..], &nats.arguments(), more].concat())
+    };
+    let without = Server::with("disabled", "");
+    refused(&intake(&without, &[]), 2, "NoJetStream", &["store_dir"]);
+    let lazy = Server::with("", "");
+    let limits = ["--max-mib", "16", "--piece-mib", "16", "--dead-mib", "4"];
+    scene.run(&[&["stream", "init"][..], &limits, &lazy.arguments()].concat()).done();
+    refused(&intake(&lazy, &[]), 2, "NotSynced", &["sync_interval: always", "restart"]);
+    let unknown = ["--role", "intake", "--stream", &lazy.url];
+    refused(&start(&scene, &unknown), 2, "Usage", &["--stream-monitor"]);
+    let synced = Server::start();
+    refused(&intake(&synced, &[]), 2, "StreamMissing", &["moteseal stream init"]);
+    refused(&intake(&synced, &["--stream-replicas", "3"]), 2, "Usage", &["3 replicas"]);
+    let closed = format!("nats://127.0.0.1:{}", crate::nats::free_port());
+    let unreachable = ["--role", "intake", "--stream", &closed, "--stream-sync", "unchecked"];
+    refused(&start(&scene, &unreachable), 6, "Unreachable", &["check that the servers run"]);
+}

@@ -1,0 +1,356 @@
+//! Redacts and merges proofs (`spec/answers.md`, section 7.1). A redacted proof shows less than the
+//! proof that it was made from, and verifies without it: digests take the place of what was left out.
+//! Nobody has to sign, and nothing is decrypted.
+//!
+//! A redacted proof never passes for a complete one, or for a uniform sample: its scope is
+//! [`Scope::Redacted`], the report of its verification is never complete, and estimators refuse its
+//! readings. The signed counters show how many readings are omitted of each seal.
+//!
+//! Both functions verify what they read and what they write. The new file appears when all of it has
+//! been verified.
+
+mod merge;
+mod output;
+mod part;
+mod tree;
+
+pub use merge::merge;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use moteseal_api::{ErrorKind, groups_of};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
+use moteseal_core::schema::Schema;
+use moteseal_verify::{Event, Proven, Roster};
+
+use crate::bundles::device_name;
+use crate::completeness::Report;
+use crate::error::Error;
+use crate::proof::{self, Extent, Scope};
+use crate::rejection::Rejection;
+use crate::session::Session;
+use output::Output;
+use part::{NoSingleEvents, OwnedPart};
+
+/// What a redacted proof keeps of a proof. By default, everything.
+#[derive(Clone, Debug, Default)]
+pub struct Keep {
+    /// The devices; empty to keep all.
+    pub devices: Vec<DeviceId>,
+    /// The first epoch.
+    pub since: EpochNumber,
+    /// The epoch after the last one; `None` to keep all later epochs.
+    pub until: Option<EpochNumber>,
+    /// The readings, of seals that are trees; empty to keep all.
+    pub readings: Vec<KeptReadings>,
+    /// The names of columns; empty to keep all. The cells of the column groups that have none of them
+    /// are left out, except those of group 0.
+    pub columns: Vec<String>,
+}
+
+/// Consecutive readings to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptReadings {
+    /// The seal; `None` for every seal that is kept. With a seal, the proof must contain the readings.
+    pub index: Option<SealIndex>,
+    /// The first reading.
+    pub first: u32,
+    /// The last reading, at least the first.
+    pub last: u32,
+}
+
+impl KeptReadings {
+    fn has(&self, index: SealIndex, seq: Sequence) -> bool {
+        self.concerns(index) && (u64::from(self.first)..=u64::from(self.last)).contains(&seq.0)
+    }
+
+    fn concerns(&self, index: SealIndex) -> bool {
+        self.index.is_none_or(|of| of == index)
+    }
+}
+
+/// Why proofs cannot be redacted or merged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedactError {
+    /// The proof does not have this device.
+    #[error("the proof has no readings of {name}; it has those of {known}")]
+    NotInProof {
+        /// The name of the device.
+        name: String,
+        /// The names of the proof's devices.
+        known: String,
+    },
+    /// Readings were named by their seal, and the proof has several devices.
+    #[error("several devices have a seal {index}; name one device with --devices")]
+    AmbiguousSeal {
+        /// The index of the seal.
+        index: SealIndex,
+    },
+    /// A reading that should be kept is not in the proof.
+    #[error(
+        "the proof has {found} of the readings {first} to {last} of seal {index}; keep only readings \
+         that it shows"
+    )]
+    ReadingUnavailable {
+        /// The index of the seal.
+        index: SealIndex,
+        /// The first of the readings.
+        first: u32,
+        /// The last of the readings.
+        last: u32,
+        /// The number of these readings that the proof shows.
+        found: u64,
+    },
+    /// Single readings should be kept of a seal that is not a tree.
+    #[error(
+        "seal {index} of {name} is a star, of which single readings cannot be omitted; leave out \
+         whole epochs, or seal as a tree"
+    )]
+    SchemeMismatch {
+        /// The name of the device.
+        name: String,
+        /// The index of the seal.
+        index: SealIndex,
+    },
+    /// Single readings should be kept of a tree with column groups.
+    #[error(
+        "seal {index} of {name} is a tree with column groups, of which single readings cannot be \
+         omitted; leave out whole epochs or columns"
+    )]
+    GroupedTree {
+        /// The name of the device.
+        name: String,
+        /// The index of the seal.
+        index: SealIndex,
+    },
+    /// A column that should be kept is in no seal of the proof.
+    #[error("no seal of the proof has a column {column:?}; they have {known}")]
+    UnknownColumn {
+        /// The name of the column.
+        column: String,
+        /// The names of the columns of the last seal.
+        known: String,
+    },
+    /// The proofs show different readings and different columns of a seal.
+    #[error(
+        "the proofs show different readings and different columns of seal {index} of {name}; redact \
+         one of them to the readings or the columns of the other"
+    )]
+    NotMergeable {
+        /// The name of the device.
+        name: String,
+        /// The index of the seal.
+        index: SealIndex,
+    },
+    /// Nothing of the proof would be left.
+    #[error("nothing of the proof would be left; keep other devices, epochs or readings")]
+    NothingLeft,
+    /// The proofs have different seals under one index, so they are not parts of one original.
+    #[error(
+        "the proofs have different seals of {name} under index {index}: {name} signed two histories, \
+         and proofs of both cannot be merged"
+    )]
+    NotOneOriginal {
+        /// The name of the device.
+        name: String,
+        /// The index of the seals.
+        index: SealIndex,
+    },
+    /// The proofs are too large to be merged in memory.
+    #[error("the proofs have more than {limit} MiB together; redact them before they are merged")]
+    ProofTooLarge {
+        /// The limit, in MiB.
+        limit: usize,
+    },
+}
+
+impl RedactError {
+    /// Returns the stable name of the error (`spec/errors.md`).
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NotInProof { .. } => "NotInProof",
+            Self::AmbiguousSeal { .. } => "AmbiguousSeal",
+            Self::ReadingUnavailable { .. } => "ReadingUnavailable",
+            Self::SchemeMismatch { .. } => "SchemeMismatch",
+            Self::GroupedTree { .. } => "GroupedTree",
+            Self::UnknownColumn { .. } => "UnknownColumn",
+            Self::NotMergeable { .. } => "NotMergeable",
+            Self::NothingLeft => "NothingLeft",
+            Self::NotOneOriginal { .. } => "NotOneOriginal",
+            Self::ProofTooLarge { .. } => "ProofTooLarge",
+        }
+    }
+
+    /// Returns the kind, which tells the caller how to react.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotOneOriginal { .. } => ErrorKind::Refused,
+            // Other arguments would do.
+            _ => ErrorKind::Usage,
+        }
+    }
+}
+
+moteseal_api::named_error!(RedactError);
+
+/// Writes a proof that shows only what `keep` names of the proof in `source`, whose path is `path`.
+/// `source` may be redacted already. Returns the report of the new proof, which is written to `out`.
+///
+/// Seals outside the range are left out, except the statements of those that lead from the last kept
+/// seal to a signature. Manifests are left out.
+///
+/// # Errors
+/// [`Error`] if the proof is rejected, if `keep` does not fit it ([`RedactError`]), or if a file cannot
+/// be read or written.
+pub fn redact(
+    source: impl Read,
+    path: &Path,
+    roster: &Roster,
+    keep: &Keep,
+    out: &Path,
+) -> Result<Report, Error> {
+    let mut redactor = Redactor {
+        roster,
+        keep,
+        out: out.to_owned(),
+        output: None,
+        run: Vec::new(),
+        found: vec![0; keep.readings.len()],
+        columns: keep.columns.clone(),
+        known: String::new(),
+    };
+    let mut session = Session::of_proof(roster, None);
+    proof::pieces(source, path, &mut |piece| {
+        session.observe(piece, &mut |event| redactor.event(event))
+    })?;
+    session.finish(&mut crate::rows::NoRows)?;
+    redactor.finish()
+}
+
+struct Redactor<'r> {
+    roster: &'r Roster,
+    keep: &'r Keep,
+    out: PathBuf,
+    /// The new proof, and its scope.
+    output: Option<(Output<'r>, Extent)>,
+    /// The parts of the current run, and whether the new proof must show each.
+    run: Vec<(OwnedPart, bool)>,
+    /// For each of the consecutive readings to keep, the number of those in the new proof.
+    found: Vec<u64>,
+    /// The columns to keep that no seal has had so far.
+    columns: Vec<String>,
+    /// The columns of the newest seal.
+    known: String,
+}
+
+impl Redactor<'_> {
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Error> {
+        match event {
+            Event::Proof(text) if self.output.is_none() => {
+                let (scope, _) =
+                    Scope::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
+                let extent = self.narrowed(&scope)?;
+                let output = Output::create(&self.out, &extent, self.roster)?;
+                self.output = Some((output, extent));
+                Ok(())
+            }
+            Event::Proven(proven) => self.part(proven),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the devices and the range of the new proof.
+    fn narrowed(&self, scope: &Scope) -> Result<Extent, Error> {
+        let Keep { devices, since, until, readings, .. } = self.keep;
+        let name = |device: &DeviceId| device_name(self.roster, *device);
+        if let Some(device) = devices.iter().find(|device| !scope.devices().contains(device)) {
+            let known: Vec<String> = scope.devices().iter().take(8).map(name).collect();
+            let known = known.join(", ");
+            return Err(RedactError::NotInProof { name: name(device), known }.into());
+        }
+        let is_kept = |device: &&DeviceId| devices.is_empty() || devices.contains(device);
+        let kept: Vec<DeviceId> = scope.devices().iter().filter(is_kept).copied().collect();
+        if let Some(index) = readings.iter().find_map(|run| run.index)
+            && kept.len() > 1
+        {
+            return Err(RedactError::AmbiguousSeal { index }.into());
+        }
+        let (first, end) = scope.range();
+        let until = match (end, *until) {
+            (Some(end), Some(until)) => Some(end.min(until)),
+            (end, until) => end.or(until),
+        };
+        let extent = Extent { devices: kept, since: first.max(*since), until };
+        extent.check().map_err(|_| RedactError::NothingLeft.into())
+    }
+
+    fn part(&mut self, proven: &Proven<'_>) -> Result<(), Error> {
+        let Some((output, extent)) = &mut self.output else { return Ok(()) };
+        let statement = proven.seal.statement();
+        let (device, index) = (statement.device, statement.index);
+        let readings = &self.keep.readings;
+        let concerns = readings.iter().any(|run| run.concerns(index));
+        let (mut part, is_shown) = if !extent.has(device, statement.epoch) {
+            (OwnedPart::bare(proven), false)
+        } else if readings.is_empty() {
+            (OwnedPart::of(proven), true)
+        } else if concerns {
+            let found = &mut self.found;
+            let part = OwnedPart::keeping(proven, |seq| {
+                let mut is_kept = false;
+                for (run, found) in readings.iter().zip(&mut *found) {
+                    let has = run.has(index, seq);
+                    *found += u64::from(has);
+                    is_kept |= has;
+                }
+                is_kept
+            });
+            let part = part.map_err(|error| {
+                let name = device_name(self.roster, device);
+                match error {
+                    NoSingleEvents::Star => RedactError::SchemeMismatch { name, index },
+                    NoSingleEvents::GroupedTree => RedactError::GroupedTree { name, index },
+                }
+            })?;
+            let shows = part.shows_events();
+            (part, shows)
+        } else {
+            (OwnedPart::bare(proven), false)
+        };
+        if !self.keep.columns.is_empty() {
+            let schema = Schema::decode(&proven.schema.whole().bytes).unwrap_or(Schema::OPAQUE);
+            part.show_only(groups_of(&schema, &self.keep.columns)).map_err(Rejection::from)?;
+            if is_shown {
+                let has = |name: &String| schema.field(name).is_some();
+                self.columns.retain(|name| !has(name));
+                let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
+                self.known = names.join(", ");
+            }
+        }
+        self.run.push((part, is_shown));
+        if proven.part.signature.is_some() {
+            output.run(std::mem::take(&mut self.run))?;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Report, Error> {
+        for (run, found) in self.keep.readings.iter().zip(&self.found) {
+            let KeptReadings { index: Some(index), first, last } = *run else { continue };
+            let (found, all) = (*found, u64::from(last) - u64::from(first) + 1);
+            if found < all {
+                return Err(RedactError::ReadingUnavailable { index, first, last, found }.into());
+            }
+        }
+        let (output, _) = self.output.ok_or(RedactError::NothingLeft)?;
+        if let (Some(column), false) = (self.columns.first(), output.is_empty()) {
+            let (column, known) = (column.clone(), self.known);
+            return Err(RedactError::UnknownColumn { column, known }.into());
+        }
+        output.finish()
+    }
+}

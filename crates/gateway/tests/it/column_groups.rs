@@ -1,0 +1,163 @@
+//! A device with column groups forwards its events within a budget. The coordinator drops levels
+//! while the device still forwards them, and its bundle proves the others.
+
+use moteseal_core::confidential::KeyCommitments;
+use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::record::{EpochNumber, Framing, Level, Round, Scheme, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, GroupLayout, Groups, MAX_SCHEMA, Schema};
+use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
+use moteseal_gateway::{GroupCoordinator, Refused};
+use moteseal_seal::engine::Scalar;
+use moteseal_seal::follow::Limits;
+use moteseal_seal::level::{Salt, SaltKey};
+use moteseal_seal::star::GroupedStar;
+use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::wire::{Forward, Uplink};
+use moteseal_seal::{MAX_MESSAGE, Seal, Statement, star};
+use moteseal_verify::issue::{Budget, FirstRoster};
+use moteseal_verify::redaction::redact;
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
+
+const GROUP_SECRET: [u8; 32] = [0x51; 32];
+const EPOCH: EpochNumber = EpochNumber(70);
+const LEVELS: u8 = 8;
+const EVENTS: u32 = 400;
+
+fn secret(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+fn roster(budget: u64) -> Roster {
+    let budget = Some(Budget { events: budget, coordinator: secret(99).public() });
+    let devices = [("mote", secret(0).public())];
+    let first =
+        FirstRoster { group: "field", epoch_ms: 1000, levels: LEVELS, budget, devices: &devices };
+    Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap()
+}
+
+fn schema() -> Vec<u8> {
+    let fields = ["seen::u16", "a::u8!@2", "b::u8!@5"].map(|field| Field::parse(field).unwrap());
+    Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
+}
+
+fn record(seq: u32) -> [u8; 4] {
+    seq.wrapping_mul(0x0301_0507).to_be_bytes()
+}
+
+/// The frames of a device that hears no announcement: its schema, its events and its seal.
+fn frames(roster: &Roster, scheme: Scheme) -> Vec<Vec<u8>> {
+    let device = roster.id("mote").unwrap();
+    let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device));
+    let close = |uplink: &Uplink<'_>| {
+        uplink.close(device, &link, &mut vec![0; MAX_FRAME]).unwrap().to_vec()
+    };
+    let bytes = schema();
+    let schema = Schema::decode(&bytes).unwrap();
+    let (layout, framing) =
+        (GroupLayout::new(&schema, schema.groups()).unwrap(), Framing::fixed(4).unwrap());
+    let salt: Salt = SaltKey::new([3; 32]).salt(device, SealIndex(0));
+    let of_star = (layout, framing);
+    let mut star = GroupedStar::<8, 3>::new(device, SealIndex(0), &salt, of_star, LEVELS).unwrap();
+    let mut frames = vec![close(&Uplink::Schema(&bytes))];
+    for from in (0..EVENTS).step_by(50) {
+        let mut events = Vec::new();
+        for seq in from..from + 50 {
+            events.push(star.push(&record(seq)).unwrap().0);
+            events.extend(record(seq));
+        }
+        frames.push(close(&Uplink::Forward(Forward {
+            index: SealIndex(0),
+            epoch: EPOCH,
+            own_round: Round(0),
+            from: Sequence(from.into()),
+            until: Sequence(u64::from(from) + 50),
+            framing,
+            events: &events,
+            digests: (scheme == Scheme::Tree).then_some(&[][..]),
+        })));
+    }
+    let (counters, blocks) = star.close();
+    let mut statement = Statement::new(scheme, roster.group(), roster.digest(), device, LEVELS);
+    statement.prev = roster.first_prev(device).unwrap();
+    (statement.epoch, statement.last_in_epoch) = (EPOCH, true);
+    (statement.schema, statement.groups) = (schema.digest(), schema.groups());
+    (statement.salt, statement.counters) = (salt, counters);
+    statement.keys = KeyCommitments::decode(&[7; 12 + 32]);
+    let (prev, surviving) = (Some(statement.prev), statement.surviving());
+    let seal = Seal::new(statement, star::root(&counters, &blocks), Algorithm::Ed25519);
+    let signature = secret(0).signature(seal.message(&mut [0; MAX_MESSAGE])).unwrap();
+    let (mut open, mut part) = (Vec::new(), Vec::new());
+    write::open(&mut open, &Open { device, roster_version: 0, prev, last: None });
+    write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
+    let digest = seal.statement().schema;
+    frames.push(close(&Uplink::Close { schema: digest, open: &open, part: &part }));
+    frames
+}
+
+/// An event: its sequence number, level and record.
+type Row = (u64, Level, Vec<u8>);
+
+/// Verifies a bundle. Returns the lowest round from which it is whole, and its rows.
+fn read(roster: &Roster, bundle: &[u8]) -> (Option<Round>, Vec<Row>) {
+    let (mut from, mut rows) = (None, Vec::new());
+    let mut reader = StreamReader::new(roster, Limits::default());
+    let mut visit = |event: Event<'_>| {
+        if let Event::Proven(proven) = event {
+            from = proven.whole_from();
+            proven.sample.for_each(&Scalar, |seq, level, record| {
+                rows.push((seq.0, level, record.to_vec()));
+            });
+        }
+        Ok::<_, ReadError>(())
+    };
+    reader.feed(bundle, &mut visit).unwrap();
+    reader.finish(&mut visit).unwrap();
+    (from, rows)
+}
+
+#[test]
+fn a_budget_keeps_the_same_events_with_groups_and_any_column_can_be_left_out() {
+    for (budget, dropped) in [(1000, false), (60, true)] {
+        let roster = roster(budget);
+        let mut coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+        for frame in frames(&roster, Scheme::Star) {
+            let _ = coordinator.receive(&frame, EPOCH).unwrap();
+        }
+        let round = coordinator.round(EPOCH);
+        assert_eq!(round > Round(0), dropped);
+        let ended = coordinator.end(EPOCH, &secret(99)).unwrap();
+        let bundle = &ended.bundles[0];
+        let (from, rows) = read(&roster, bundle);
+        assert_eq!(from, Some(round));
+        let device = roster.id("mote").unwrap();
+        let salt = SaltKey::new([3; 32]).salt(device, SealIndex(0));
+        let expected: Vec<_> = (0..EVENTS)
+            .map(|seq| (u64::from(seq), salt.level(Sequence(seq.into()), LEVELS), record(seq)))
+            .filter(|(_, level, _)| level.0 >= round.0)
+            .map(|(seq, level, record)| (seq, level, record.to_vec()))
+            .collect();
+        assert_eq!(rows, expected);
+        let mut part = Vec::new();
+        let verifier = (&roster, Limits::default());
+        redact(&mut part, bundle, verifier, &mut |_| Groups::from_bits(0b10_0001)).unwrap();
+        let shown: Vec<_> = expected
+            .into_iter()
+            .map(|(seq, level, record)| (seq, level, vec![record[0], record[1], record[3]]))
+            .collect();
+        assert_eq!(read(&roster, &part), (None, shown));
+    }
+}
+
+#[test]
+fn a_tree_with_groups_is_refused_by_name() {
+    let roster = roster(1000);
+    let mut coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+    let mut frames = frames(&roster, Scheme::Tree);
+    let close = frames.pop().unwrap();
+    for frame in frames {
+        let _ = coordinator.receive(&frame, EPOCH).unwrap();
+    }
+    let refused = coordinator.receive(&close, EPOCH).unwrap_err();
+    assert_eq!(refused, Refused::NotProven("GroupedTree"));
+}

@@ -1,0 +1,105 @@
+//! The user and the password of a connection: where they come from, and their renewal while a store is open.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use moteseal_core::digest::Digest;
+use tracing::{info, warn};
+
+use crate::address::{Address, PASSWORD, PASSWORD_FILE, Password, USER_FILE};
+use crate::connect::{self, Access};
+use crate::error::OpenError;
+use crate::store::Table;
+
+/// The interval at which the files are read again. A role that was dropped keeps its permissions for up to
+/// `permissions_validity`, 2 s by default, so that a process changes to its new role in time.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the address with its user and password. A URL without a user takes it from the file that
+/// `MOTESEAL_CASSANDRA_USER_FILE` names; without that variable, clients do not log in.
+pub(crate) fn complete(address: &Address) -> Result<Address, OpenError> {
+    let mut address = address.clone();
+    if address.user.is_none()
+        && let Some(file) = std::env::var_os(USER_FILE)
+    {
+        let user = read(&file).map_err(|what| OpenError::User { what })?;
+        let is_user = !user.is_empty() && !user.chars().any(char::is_control);
+        let what = || format!("{}: it has no name of a user", Path::new(&file).display());
+        address.user =
+            Some(is_user.then_some(user).ok_or_else(|| OpenError::User { what: what() })?);
+    }
+    if let (Some(user), None) = (&address.user, &address.password) {
+        address.password = Some(Password(password(user)?));
+    }
+    Ok(address)
+}
+
+/// Returns the password of a user.
+pub(crate) fn password(user: &str) -> Result<String, OpenError> {
+    if let Ok(password) = std::env::var(PASSWORD) {
+        return Ok(password);
+    }
+    let unread = |what| OpenError::Password { user: user.to_owned(), what };
+    let file = std::env::var_os(PASSWORD_FILE)
+        .ok_or_else(|| unread(format!("neither {PASSWORD} nor {PASSWORD_FILE} is set")))?;
+    read(&file).map_err(unread)
+}
+
+/// Returns the content of a file without the end of its line.
+fn read(file: &OsStr) -> Result<String, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("{}: {error}", Path::new(file).display()))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Returns a digest of the user and the password.
+pub(crate) fn digest(address: &Address) -> Digest {
+    let user = address.user.as_deref().unwrap_or_default();
+    let password = address.password.as_ref().map_or("", |password| &password.0);
+    Digest::of(&[&Digest::of(&[user.as_bytes()]).0[..], password.as_bytes()])
+}
+
+/// Returns whether the user or the password of an address is in a file, and so may change.
+pub(crate) fn may_change(address: &Address) -> bool {
+    let is_set = |name| std::env::var_os(name).is_some();
+    let user = address.user.is_none() && is_set(USER_FILE);
+    let password = address.password.is_none() && !is_set(PASSWORD) && is_set(PASSWORD_FILE);
+    user || password
+}
+
+/// Reads the files of an address again and again. If they have changed, connects with the new user or password,
+/// and lets `table` use this connection. While that fails, the connection of before stays. `used` is the [`digest`] of the
+/// user and password of `table`.
+pub(crate) async fn renew(
+    address: Address,
+    mut used: Digest,
+    access: Access,
+    table: Arc<RwLock<Arc<Table>>>,
+) {
+    let mut failed = None;
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        // A file that is missing for a moment is being replaced.
+        let Ok(new) = complete(&address) else { continue };
+        let of_new = digest(&new);
+        if of_new == used {
+            continue;
+        }
+        match connect::open(&new, access).await {
+            Ok(opened) => {
+                let opened = Arc::new(Table::new(opened, &new));
+                *table.write().unwrap_or_else(PoisonError::into_inner) = opened;
+                used = of_new;
+                info!(url = %new, "connected to Cassandra with the new user or password");
+            }
+            Err(error) => {
+                if failed != Some(of_new) {
+                    warn!(%error, "the new user or password of Cassandra cannot be used yet; trying again");
+                }
+                failed = Some(of_new);
+            }
+        }
+    }
+}

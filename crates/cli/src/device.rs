@@ -226,7 +226,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     let stream_secret = config.stream_secret.as_ref();
     let stream_secret =
         stream_secret.map(|path| config::device_path(path, &config.device, &folder));
-    let own_secret = OwnSecret { path: stream_secret.as_deref(), named: IN_CONFIGURATION };
+    let own_secret = OwnSecret { path: stream_secret.as_deref(), named: IN_CONFIGURATION, device };
     own_secret.check(&schema, &chain_path).map_err(in_key("stream_secret"))?;
     let mut sums = match &single {
         None => sums::read_all(&config, file, &folder, &roster, device)?,

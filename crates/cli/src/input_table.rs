@@ -192,7 +192,8 @@ impl Source {
         let schema = Schema::decode(&recording.schema)
             .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
         let state = self.state(device)?;
-        let secret = OwnSecret { path: self.stream_secret.as_deref(), named: "--stream-secret" };
+        let secret =
+            OwnSecret { path: self.stream_secret.as_deref(), named: "--stream-secret", device };
         secret.check(&schema, &state)?;
         let entry = roster
             .device(device)

@@ -47,7 +47,6 @@ pub(crate) enum Command {
                             own secret. In a tree of private sums each gateway has a secret for its children, and each child (a\n\
                             device or a gateway) has a secret derived from its parent's.")]
     Link(Link),
-    Stream(Stream),
     Request(sender::Request),
     Certify(sender::Certify),
     Revoke(sender::Revoke),
@@ -97,7 +96,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::New(arguments) => new(&arguments),
         Command::Link(arguments) => link(&arguments),
-        Command::Stream(arguments) => stream_secret::make(&arguments),
         Command::Request(arguments) => sender::request(&arguments),
         Command::Certify(arguments) => sender::certify(&arguments),
         Command::Revoke(arguments) => sender::revoke(&arguments),

@@ -293,7 +293,7 @@ fn add(arguments: &Add) -> Result<(), Failure> {
         count(columns.len() as u64, "encrypted column"),
         arguments.keys.display()
     );
-    report_lines([text], || {
+    report_lines([text, files::OLD_BACKUPS.to_owned()], || {
         json!({
             "owner": arguments.group.owner.display().to_string(),
             "folder": arguments.keys.display().to_string(),

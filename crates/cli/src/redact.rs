@@ -62,7 +62,8 @@ pub(crate) struct Redact {
     #[arg(long, value_name = "[SEAL/]READING", value_delimiter = ',', value_parser = readings)]
     events: Vec<KeptReadings>,
     /// The columns to keep, separated by commas. With --drop, the cells of the other columns are left
-    /// out, as far as their column groups have none of these columns
+    /// out. Only whole column groups can be left out, except group 0: the command refuses if another
+    /// column would stay
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "drop")]
     columns: Vec<String>,
     /// Leave out the cells of the columns that --columns does not name. To hide columns that stay in

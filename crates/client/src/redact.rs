@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 use moteseal_api::{ErrorKind, groups_of};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{Field, Schema};
 use moteseal_verify::{Event, Proven, Roster};
 
 use crate::bundles::device_name;
@@ -45,7 +45,8 @@ pub struct Keep {
     /// The readings, of seals that are trees; empty to keep all.
     pub readings: Vec<KeptReadings>,
     /// The names of columns; empty to keep all. The cells of the column groups that have none of them
-    /// are left out, except those of group 0.
+    /// are left out. Only whole groups can be left out, and group 0 cannot, so the names must include
+    /// all columns of the groups that stay (`ColumnNotSeparate`).
     pub columns: Vec<String>,
 }
 
@@ -133,6 +134,21 @@ pub enum RedactError {
         /// The names of the columns of the last seal.
         known: String,
     },
+    /// A column that should be left out is in a group that stays.
+    #[error(
+        "the cells of {column} cannot be left out: {column} of {name} is in column group {group}, {why}; \
+         to keep it, name it too"
+    )]
+    ColumnNotSeparate {
+        /// The name of the device.
+        name: String,
+        /// The name of the column.
+        column: String,
+        /// The group of the column.
+        group: u8,
+        /// Why the group stays.
+        why: &'static str,
+    },
     /// The proofs show different readings and different columns of a seal.
     #[error(
         "the proofs show different readings and different columns of seal {index} of {name}; redact \
@@ -177,6 +193,7 @@ impl RedactError {
             Self::SchemeMismatch { .. } => "SchemeMismatch",
             Self::GroupedTree { .. } => "GroupedTree",
             Self::UnknownColumn { .. } => "UnknownColumn",
+            Self::ColumnNotSeparate { .. } => "ColumnNotSeparate",
             Self::NotMergeable { .. } => "NotMergeable",
             Self::NothingLeft => "NothingLeft",
             Self::NotOneOriginal { .. } => "NotOneOriginal",
@@ -323,8 +340,27 @@ impl Redactor<'_> {
         };
         if !self.keep.columns.is_empty() {
             let schema = Schema::decode(&proven.schema.whole().bytes).unwrap_or(Schema::OPAQUE);
-            part.show_only(groups_of(&schema, &self.keep.columns)).map_err(Rejection::from)?;
+            let kept = groups_of(&schema, &self.keep.columns);
+            part.show_only(kept).map_err(Rejection::from)?;
             if is_shown {
+                let shown = Schema::decode(&proven.schema.bytes).unwrap_or(Schema::OPAQUE);
+                let is_named = |name: &str| self.keep.columns.iter().any(|column| column == name);
+                let stays = |field: &Field<'_>| {
+                    (kept.is_empty() || kept.has(field.group)) && !is_named(field.name)
+                };
+                if let Some(field) = shown.fields().find(stays) {
+                    return Err(RedactError::ColumnNotSeparate {
+                        name: device_name(self.roster, device),
+                        column: field.name.to_owned(),
+                        group: field.group,
+                        why: if field.group == 0 {
+                            "which every proof shows"
+                        } else {
+                            "like a column that is kept"
+                        },
+                    }
+                    .into());
+                }
                 let has = |name: &String| schema.field(name).is_some();
                 self.columns.retain(|name| !has(name));
                 let names: Vec<&str> = schema.fields().map(|field| field.name).collect();

@@ -109,8 +109,8 @@ fn check_of(record: &[u8]) -> [u8; CHECK] {
 /// @param keys, size  Memory for the keys, aligned to 8 bytes, and its size in bytes:
 ///        `MOTESEAL_COLUMN_KEYS_SIZE(columns)` or more.
 /// @param schema, schema_length  The device's encoded schema.
-/// @param secret  The secret, 32 bytes: `NAME.stream.key` contains it as hexadecimal digits, then a
-///        space and the base epoch.
+/// @param secret  The secret, 32 bytes: `NAME.stream.key` contains it as hexadecimal digits, then
+///        the base epoch and the device's id.
 /// @param base_epoch  The base epoch of the secret.
 /// @param epoch  The first epoch that will be sealed. An epoch before the base epoch counts as the
 ///        base epoch.

@@ -454,7 +454,7 @@ impl<'a> Group<'a> {
         let secret_path = config.stream_secret.as_ref().map(|path| folder.join(path.of(name)));
         let schema = Schema::decode(&self.schema)
             .map_err(|error| Failure::named(Exit::Internal, error.named()))?;
-        let secret = OwnSecret { path: secret_path.as_deref(), named: "stream_secret" };
+        let secret = OwnSecret { path: secret_path.as_deref(), named: "stream_secret", device };
         let keys =
             secret.keys_from(&schema, period.first_epoch).map_err(in_key("stream_secret"))?;
         let mut buffer = Zeroizing::new([0; MAX_PROVISIONING]);

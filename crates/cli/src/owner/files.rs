@@ -144,7 +144,7 @@ impl OwnerFile {
             let mut bytes = Zeroizing::new([0; 32]);
             key::random(&mut *bytes)?;
             let secret = StreamSecret::new(*bytes, base);
-            copies.push((path, encode_stream_secret(&secret)));
+            copies.push((path, encode_stream_secret(*device, &secret)));
             self.owner.add(*device, secret, &columns).map_err(|error| {
                 let text = error.to_string().replace(&device.to_string(), name);
                 Failure::usage(text).with_name(error.name())
@@ -178,6 +178,10 @@ impl OwnerFile {
         files::create_many(&copies)
     }
 }
+
+/// What to do after secrets or columns were added.
+pub(crate) const OLD_BACKUPS: &str =
+    "backups that were made before do not have them; make a new one: moteseal owner backup";
 
 /// Opens the file whose lock a command holds while it writes the owner's file.
 fn open_lock(path: &Path) -> std::io::Result<File> {

@@ -13,7 +13,7 @@ use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, Proven, ReadError, Roster, StreamReader};
 use serde_json::json;
 
-use super::files::copy_path;
+use super::files::{OLD_BACKUPS, copy_path};
 use super::{AddColumns, Copy, failure};
 use crate::device_name::with_name;
 use crate::failure::{Exit, Failure};
@@ -55,6 +55,9 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
         .map(|(device, name)| format!("{}  {name}", name_of(&roster, *device)))
         .collect();
     lines.push(format!("{} added", count(added.len() as u64, "column")));
+    if !added.is_empty() {
+        lines.push(OLD_BACKUPS.to_owned());
+    }
     report_lines(lines, || {
         let column = |(device, name): &(DeviceId, String)| json!([name_of(&roster, *device), name]);
         json!({ "added": added.iter().map(column).collect::<Vec<_>>() })
@@ -177,7 +180,7 @@ pub(super) fn copy(arguments: &Copy) -> Result<(), Failure> {
         let secret = file.owner.copy_of(device).map_err(|error| failure(&roster, error))?;
         let path = copy_path(&arguments.keys, name);
         crate::files::check_absent(&path)?;
-        copies.push((path, encode_stream_secret(secret)));
+        copies.push((path, encode_stream_secret(device, secret)));
     }
     for (path, text) in &copies {
         crate::files::create(path, text.as_bytes(), moteseal_files::PRIVATE)?;

@@ -157,8 +157,12 @@ fn columns_are_dropped_from_a_proof_and_merged_without_a_key() {
             &format!("redact all.mproof --columns {columns} --drop -o {name}.mproof"),
         )
     };
-    redact("t", "temperature").done();
-    redact("p", "power").done();
+    // Humidity is in group 0, so it cannot be dropped, and must be named.
+    let run = redact("none", "temperature");
+    assert!(run.failed(USAGE).contains("ColumnNotSeparate"), "{run:?}");
+    assert!(run.stderr.contains("humidity of dev1 is in column group 0"), "{run:?}");
+    redact("t", "temperature,humidity").done();
+    redact("p", "power,humidity").done();
     let read = |name: &str| {
         let verify = format!("verify {name}.mproof --allow-redacted -o rows.csv {SECRET}");
         (with_roster(&scene, &verify).done().stderr, columns(&scene, "rows.csv"))
@@ -183,7 +187,7 @@ fn columns_are_dropped_from_a_proof_and_merged_without_a_key() {
     with_roster(&scene, "merge half.mproof p.mproof -o same.mproof").done();
     let run = with_roster(&scene, "merge half.mproof t.mproof -o none.mproof");
     assert!(run.failed(USAGE).contains("NotMergeable"), "{run:?}");
-    let run = redact("none", "attic");
+    let run = redact("none", "attic,humidity");
     assert!(run.failed(USAGE).contains("UnknownColumn"), "{run:?}");
 }
 

@@ -221,7 +221,7 @@ fn assert_no_key_stream_twice(home: &Home, device: &str) -> BTreeSet<u64> {
     );
     home.run(&get.split_whitespace().collect::<Vec<_>>());
     let secret = fs::read_to_string(home.path(format!("{device}.kept"))).unwrap();
-    let secret: StreamSecret = decode_stream_secret(&secret).unwrap();
+    let (_, secret): (_, StreamSecret) = decode_stream_secret(&secret).unwrap();
     let operator = fs::read_to_string(home.path("keys/op.pub.pem")).unwrap();
     let operator = moteseal_core::identity::decode_public_pem(operator.as_bytes()).unwrap();
     let roster = Roster::open(&fs::read(home.path("roster.cbor")).unwrap(), &operator).unwrap();

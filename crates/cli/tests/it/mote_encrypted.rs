@@ -108,7 +108,7 @@ fn rows(site: &Site, url: &str, keys: &str) -> Vec<(String, String)> {
 fn check_erased_keys(site: &Site, newest: u64, epochs: u64) {
     let ram = fs::read(site.folder.path().join("mote2.ram")).unwrap();
     let text = fs::read_to_string(site.folder.path().join("keys/mote2.stream.key")).unwrap();
-    let secret = decode_stream_secret(&text).unwrap();
+    let (_, secret) = decode_stream_secret(&text).unwrap();
     let mut buffer = [0; MAX_SCHEMA];
     let fields = COLUMNS.map(|column| Field::parse(column).unwrap());
     let schema = Schema::encode(&fields, &mut buffer).unwrap();

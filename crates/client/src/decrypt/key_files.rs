@@ -63,7 +63,8 @@ impl ColumnKeyFiles {
     /// # Errors
     /// [`InputError`] about a file that cannot be used, with the name of the error that
     /// [`OpenGrant::open`], [`Unlock::identity_file`] or [`decode_stream_secret`] returned;
-    /// `UnknownDevice` if the roster does not have the device of a stream secret.
+    /// `UnknownDevice` if the roster does not have the device of a stream secret; `OtherDevice` if the
+    /// secret is that of another device.
     pub fn open(&self, roster: &Roster) -> Result<OpenKeys, InputError> {
         let unlock = self.identity.as_deref().map(identities).transpose()?;
         let mut grants = Vec::new();
@@ -81,8 +82,13 @@ impl ColumnKeyFiles {
                 InputError::usage("UnknownDevice", what).at("stream secret")
             })?;
             let secret = decode_stream_secret(&text(path)?);
-            let secret =
+            let (of, secret) =
                 secret.map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
+            if of != device {
+                let of = roster.name(of).unwrap_or("a device that the roster does not have");
+                let what = format_args!("it is the secret of {of}, not of {name}");
+                return Err(InputError::usage("OtherDevice", what).in_file(path));
+            }
             secrets.push((device, secret));
         }
         Ok(OpenKeys { grants, secrets })

@@ -264,10 +264,20 @@ fn wrong_changes_leave_the_owner_unchanged() {
 #[test]
 fn a_device_reads_its_copy_of_the_secret() {
     let secret = secret_of(5);
-    let text = encode_stream_secret(&secret);
-    assert_eq!(decode_stream_secret(&text).unwrap(), secret);
-    assert_eq!(*text, format!("{} 1000\n", hex::encode(secret.expose())));
-    for wrong in ["", "00 1", &text[1..], &text.replace(' ', ""), &text.replace("07", "0g")] {
+    let text = encode_stream_secret(device(0), &secret);
+    assert_eq!(decode_stream_secret(&text).unwrap(), (device(0), secret.clone()));
+    assert_eq!(*text, format!("{} 1000 {}\n", hex::encode(secret.expose()), device(0)));
+    let short = text.rsplit_once(' ').unwrap().0.to_owned() + "\n";
+    for wrong in [
+        "",
+        "00 1 00",
+        &short,
+        &text[1..],
+        &text[..text.len() - 1],
+        &text.replace(' ', ""),
+        &text.replace('\n', " 1\n"),
+        &text.replace("07", "0g"),
+    ] {
         assert!(decode_stream_secret(wrong).is_err(), "{wrong}");
     }
 }

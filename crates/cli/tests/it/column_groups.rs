@@ -94,7 +94,7 @@ fn only_the_columns_that_are_asked_for_are_sent_and_verified() {
     }
     let text = with_roster(&scene, "verify some.mproof").done();
     assert!(text.out.contains("only power, humidity"), "{text:?}");
-    for format in ["jsonl", "arrow", "parquet", "txt"] {
+    for format in ["jsonl", "arrow", "parquet", "table"] {
         let more = format!("--columns power --format {format}");
         get(&scene, &cloud, "some", &more).done();
     }

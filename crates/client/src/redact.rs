@@ -115,17 +115,6 @@ pub enum RedactError {
         /// The index of the seal.
         index: SealIndex,
     },
-    /// Single readings should be kept of a tree with column groups.
-    #[error(
-        "seal {index} of {name} is a tree with column groups, of which single readings cannot be \
-         omitted; leave out whole epochs or columns"
-    )]
-    GroupedTree {
-        /// The name of the device.
-        name: String,
-        /// The index of the seal.
-        index: SealIndex,
-    },
     /// A column that should be kept is in no seal of the proof.
     #[error("no seal of the proof has a column {column:?}; they have {known}")]
     UnknownColumn {
@@ -191,7 +180,6 @@ impl RedactError {
             Self::AmbiguousSeal { .. } => "AmbiguousSeal",
             Self::ReadingUnavailable { .. } => "ReadingUnavailable",
             Self::SchemeMismatch { .. } => "SchemeMismatch",
-            Self::GroupedTree { .. } => "GroupedTree",
             Self::UnknownColumn { .. } => "UnknownColumn",
             Self::ColumnNotSeparate { .. } => "ColumnNotSeparate",
             Self::NotMergeable { .. } => "NotMergeable",
@@ -326,12 +314,12 @@ impl Redactor<'_> {
                 }
                 is_kept
             });
-            let part = part.map_err(|error| {
-                let name = device_name(self.roster, device);
-                match error {
-                    NoSingleEvents::Star => RedactError::SchemeMismatch { name, index },
-                    NoSingleEvents::GroupedTree => RedactError::GroupedTree { name, index },
+            let part = part.map_err(|error| match error {
+                NoSingleEvents::Star => {
+                    let name = device_name(self.roster, device);
+                    Error::from(RedactError::SchemeMismatch { name, index })
                 }
+                NoSingleEvents::Content(error) => Rejection::from(error).into(),
             })?;
             let shows = part.shows_events();
             (part, shows)

@@ -50,7 +50,7 @@ moteseal_core::named_errors! {
             device: DeviceId
         } => "the owner has no stream secret of device {device}",
         /// A new secret must have a column, and at most 256.
-        ColumnCount => "a stream must have 1 to 256 encrypted columns",
+        ColumnCount => "a stream must have 1 to 256 encrypted columns, in at most 256 batches",
         /// The device has a secret whose base epoch is not before that of the new one.
         BaseNotLater {
             /// The device.

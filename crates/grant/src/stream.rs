@@ -169,7 +169,8 @@ impl Stream {
     /// derived from the stream secret, those of each later batch from the secret's successor
     /// ([`StreamSecret::next`]), so that the device need not keep a secret that opens the past.
     /// Columns that the stream has already are ignored. Returns whether a column was added, or `None`
-    /// if there would be too many; the stream is then unchanged. The caller checks the names.
+    /// if there would be too many columns or batches; the stream is then unchanged. The caller checks
+    /// the names.
     pub(crate) fn add_columns(&mut self, columns: &[(ColumnId, &str)]) -> Option<bool> {
         let new: BTreeMap<ColumnId, &str> = columns
             .iter()
@@ -182,6 +183,9 @@ impl Stream {
         let last = self.columns.iter().map(|column| column.batch).max();
         let batch = last.map_or(self.step, |last| (last + 1).max(self.step));
         let is_changed = !new.is_empty();
+        if is_changed && batch >= MAX_BATCH {
+            return None;
+        }
         for (id, name) in new {
             self.columns.push(Column { id, name: name.to_owned(), batch, nodes: None });
         }

@@ -14,8 +14,13 @@ fn with_roster(scene: &Scene, command: &str) -> Run {
     scene.with_roster(&command.split_whitespace().collect::<Vec<_>>())
 }
 
-/// A cloud with the readings of dev1 in `data.csv`, which has these columns.
+/// A cloud with the readings of dev1 in `data.csv`, which has these columns, sealed as stars.
 fn stored(scene: &Scene, columns: &[&str]) -> Cloud {
+    stored_as(scene, columns, "star")
+}
+
+/// A cloud with the readings of dev1 in `data.csv`, which has these columns, sealed by the scheme.
+fn stored_as(scene: &Scene, columns: &[&str], scheme: &str) -> Cloud {
     for command in [
         "owner new --group home --name alice --out keys/alice",
         "roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice.pub.pem",
@@ -27,14 +32,19 @@ fn stored(scene: &Scene, columns: &[&str]) -> Cloud {
     with_roster(scene, &format!("{add}{columns}")).done();
     let seal = "seal data.csv --device dev1 --key keys/dev1.key.pem --time ts --out bundles";
     let secret = "--stream-secret keys/dev1.stream.key";
-    with_roster(scene, &format!("{seal}{columns} {secret}")).done();
+    with_roster(scene, &format!("{seal}{columns} {secret} --scheme {scheme}")).done();
     let cloud = scene.cloud("epochs.redb");
     scene.run(&["push", "bundles", "--to", &cloud.url]).done();
     cloud
 }
 
-/// Three hours of readings with three groups.
+/// Three hours of readings with three groups, sealed as stars.
 fn three_groups() -> (Scene, Cloud) {
+    three_groups_as("star")
+}
+
+/// Three hours of readings with three groups, sealed by the scheme.
+fn three_groups_as(scheme: &str) -> (Scene, Cloud) {
     let scene = Scene::new();
     let mut text = String::from("ts,humidity,temperature,power\n");
     for i in 0..1800_u64 {
@@ -43,7 +53,7 @@ fn three_groups() -> (Scene, Cloud) {
     }
     scene.write("data.csv", &text);
     let columns = ["humidity:%RH:u16/100", "temperature:Cel:i16/100!@1", "power:W:u32!aes@2"];
-    let cloud = stored(&scene, &columns);
+    let cloud = stored_as(&scene, &columns, scheme);
     (scene, cloud)
 }
 
@@ -189,6 +199,54 @@ fn columns_are_dropped_from_a_proof_and_merged_without_a_key() {
     assert!(run.failed(USAGE).contains("NotMergeable"), "{run:?}");
     let run = redact("none", "attic,humidity");
     assert!(run.failed(USAGE).contains("UnknownColumn"), "{run:?}");
+}
+
+#[test]
+fn groups_of_a_tree_are_stored_served_redacted_and_merged() {
+    let (scene, cloud) = three_groups_as("tree");
+    get(&scene, &cloud, "all", "").done();
+    let all = columns(&scene, "all.csv");
+    assert_eq!((all.len(), &all[1][..]), (1801, &["40.50", "20.25", "1000"].map(String::from)[..]));
+    for names in [&["power"][..], &["humidity"], &["temperature", "power"]] {
+        get(&scene, &cloud, "some", &format!("--columns {}", names.join(","))).done();
+        assert_eq!(columns(&scene, "some.csv"), only(&all, names), "{names:?}");
+        assert!(length(&scene, "some.mproof") < length(&scene, "all.mproof"), "{names:?}");
+    }
+    // A share of the readings, a sample, and single readings.
+    let read = |choice: &str| {
+        let get = format!("get dev1 --from {} --no-pinned-seals {choice}", cloud.url);
+        let get = format!("{get} --columns power --proof few.mproof -o few.csv {SECRET}");
+        with_roster(&scene, &get).done();
+        columns(&scene, "few.csv")
+    };
+    let power = only(&all, &["power"]);
+    let seed = "07".repeat(32);
+    for (choice, most) in [("--rate 1/8", 500), (&format!("--sample 20 --seed {seed}"), 61)] {
+        let rows = read(choice);
+        assert!((2..most).contains(&rows.len()), "{choice}: {}", rows.len());
+        assert!(rows.iter().all(|row| power.contains(row)), "{choice}");
+    }
+    assert_eq!(read("--reading 0/3"), [power[0].clone(), power[4].clone()]);
+    // Single readings and single columns of the proof, and both together again.
+    let redact = |name: &str, keep: &str| {
+        with_roster(&scene, &format!("redact all.mproof {keep} -o {name}.mproof")).done();
+    };
+    redact("few", "--devices dev1 --events 0/3-5 --columns temperature --drop");
+    redact("more", "--devices dev1 --events 0/5-9 --columns temperature --drop");
+    with_roster(&scene, "merge few.mproof more.mproof -o both.mproof").done();
+    let verify = format!("verify both.mproof --allow-redacted -o rows.csv {SECRET}");
+    let report = with_roster(&scene, &verify).done().stderr;
+    assert!(report.contains("ColumnHidden"), "{report}");
+    let rows = columns(&scene, "rows.csv");
+    let shown = ["humidity", "temperature"];
+    assert_eq!(only(&rows, &shown)[1..], only(&all, &shown)[4..11]);
+    assert!(only(&rows, &["power"]).iter().skip(1).all(|row| row[0].is_empty()));
+    redact("rest", "--columns power --drop");
+    redact("one", "--columns temperature --drop");
+    with_roster(&scene, "merge rest.mproof one.mproof -o whole.mproof").done();
+    with_roster(&scene, &format!("verify whole.mproof --allow-redacted -o rows.csv {SECRET}"))
+        .done();
+    assert_eq!(columns(&scene, "rows.csv"), all);
 }
 
 /// Eight columns of 4 bytes, each in its own group, a reading a second for four hours.

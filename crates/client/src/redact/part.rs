@@ -7,6 +7,7 @@ use moteseal_core::record::{Level, Scheme, SealIndex, Sequence};
 use moteseal_core::schema::Groups;
 use moteseal_seal::star::star_digests;
 use moteseal_seal::stream::{Item, Part, Select, Selection};
+use moteseal_seal::tree::sibling_count;
 use moteseal_seal::{Authentic, Seal, Statement};
 use moteseal_verify::redaction::{Content, RedactionError, hide, merge_parts};
 use moteseal_verify::{Proven, SchemaEntry, write};
@@ -25,17 +26,41 @@ pub(super) struct OwnedPart {
     events: Vec<u8>,
 }
 
-impl<'a> Leaves<'a> {
-    /// Returns the content of the part of one tree.
-    fn of(part: &'a OwnedPart, selected: &'a [Sequence]) -> Self {
-        Self {
-            size: part.seal.statement().counters.total(),
-            framing: part.schema.framing,
-            selected,
-            digests: &part.digests,
-            events: &part.events,
-        }
-    }
+/// The content of a part of one of the trees of a seal.
+enum TreeContent<'a> {
+    /// The tree of a shown group, or the only tree.
+    Shown(Leaves<'a>),
+    /// The root of the tree of a hidden group.
+    Hidden(&'a [u8]),
+}
+
+/// Returns the content of each tree of a part: of the trees of all column groups in ascending order, or
+/// of the only tree. `content` are the digests of all trees, and the records. At least one leaf must be
+/// selected. Returns `None` if there are too few digests.
+fn trees<'a>(
+    schema: &'a SchemaEntry,
+    size: u64,
+    selected: &'a [Sequence],
+    (digests, events): (&'a [u8], &'a [u8]),
+) -> Option<Vec<TreeContent<'a>>> {
+    let framing = schema.framing;
+    let leaves = |digests, cells| Leaves { size, framing, selected, digests, events, cells };
+    let Some(layout) = schema.groups.as_deref() else {
+        return Some(vec![TreeContent::Shown(leaves(digests, None))]);
+    };
+    let siblings = usize::try_from(32 * sibling_count(size, selected.iter().copied())).ok()?;
+    let mut rest = digests;
+    let tree = |group: u8| {
+        let is_shown = layout.shown().contains(group);
+        let (given, after) = rest.split_at_checked(if is_shown { siblings } else { 32 })?;
+        rest = after;
+        Some(if is_shown {
+            TreeContent::Shown(leaves(given, Some(layout.cells(group))))
+        } else {
+            TreeContent::Hidden(given)
+        })
+    };
+    layout.all().iter().map(tree).collect()
 }
 
 /// Which events are in a part.
@@ -94,7 +119,8 @@ impl OwnedPart {
     /// Returns the part with the events only that `keeps` selects.
     ///
     /// # Errors
-    /// [`NoSingleEvents`] if the part has events, and its seal does not support that some are omitted.
+    /// [`NoSingleEvents`] if the part has events, and its seal is a star, of which no single events can
+    /// be omitted.
     pub(super) fn keeping(
         proven: &Proven<'_>,
         mut keeps: impl FnMut(Sequence) -> bool,
@@ -114,16 +140,22 @@ impl OwnedPart {
         if kept.len() == all.len() {
             return Ok(Self::of(proven));
         }
-        let leaves = Leaves {
-            size: statement.counters.total(),
-            framing: proven.schema.framing,
-            selected: &all,
-            digests: proven.part.digests,
-            events: proven.part.events,
+        let content = (proven.part.digests, proven.part.events);
+        let narrowed = || {
+            let (mut digests, mut events) = (Vec::new(), Vec::new());
+            for tree in trees(proven.schema, statement.counters.total(), &all, content)? {
+                match tree {
+                    TreeContent::Shown(leaves) => {
+                        let (of_tree, records) = leaves.narrowed(&kept)?;
+                        digests.extend(of_tree);
+                        events = records;
+                    }
+                    TreeContent::Hidden(root) => digests.extend_from_slice(root),
+                }
+            }
+            Some((digests, events))
         };
-        // The content of a verified part is that of a tree, unless there are several trees.
-        let narrowed = if proven.schema.groups.is_none() { leaves.narrowed(&kept) } else { None };
-        let (digests, events) = narrowed.ok_or(NoSingleEvents::GroupedTree)?;
+        let (digests, events) = narrowed().ok_or(RedactionError::DigestCount)?;
         Ok(Self::with(proven, Selected::Events(kept), digests, events))
     }
 
@@ -242,17 +274,39 @@ impl OwnedPart {
                 (self.digests, self.events) = merged;
                 self.selected = Selected::Levels(mask);
             }
-            _ if self.schema.groups.is_some() => return Err(NotMergeable),
             _ => {
-                let (ours, theirs) =
-                    (self.selected.sequences(statement), other.selected.sequences(statement));
-                let union = Leaves::of(self, &ours).union(&Leaves::of(other, &theirs));
-                let (selected, digests, events) = union.ok_or(NotMergeable)?;
+                let (selected, digests, events) = self.union(other).ok_or(NotMergeable)?;
                 self.selected = Selected::Events(selected);
                 (self.digests, self.events) = (digests, events);
             }
         }
         Ok(())
+    }
+
+    fn trees<'a>(&'a self, selected: &'a [Sequence]) -> Option<Vec<TreeContent<'a>>> {
+        let size = self.seal.statement().counters.total();
+        trees(&self.schema, size, selected, (&self.digests, &self.events))
+    }
+
+    /// Returns the events of this part and of another one of the same tree that shows the same groups,
+    /// with the digests and records of all trees. Returns `None` if the parts do not fit together, which
+    /// verified parts do.
+    fn union(&self, other: &Self) -> Option<(Vec<Sequence>, Vec<u8>, Vec<u8>)> {
+        let [ours, theirs] =
+            [self, other].map(|part| part.selected.sequences(part.seal.statement()));
+        let (mut all, mut digests, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        for pair in self.trees(&ours)?.into_iter().zip(other.trees(&theirs)?) {
+            match pair {
+                (TreeContent::Shown(ours), TreeContent::Shown(theirs)) => {
+                    let (selected, of_tree, records) = ours.union(&theirs)?;
+                    digests.extend(of_tree);
+                    (all, events) = (selected, records);
+                }
+                (TreeContent::Hidden(root), _) => digests.extend_from_slice(root),
+                (TreeContent::Shown(_), TreeContent::Hidden(_)) => return None,
+            }
+        }
+        Some((all, digests, events))
     }
 
     /// Adds the groups of a part that has the same events. Returns `None` if the parts do not fit
@@ -288,10 +342,17 @@ impl OwnedPart {
 }
 
 /// Why no single events of a part can be omitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoSingleEvents {
     Star,
-    GroupedTree,
+    /// The digests do not belong to the events, which a verified part does not cause.
+    Content(RedactionError),
+}
+
+impl From<RedactionError> for NoSingleEvents {
+    fn from(error: RedactionError) -> Self {
+        Self::Content(error)
+    }
 }
 
 /// Two parts of a seal show different events and different column groups, so that no part shows

@@ -223,6 +223,13 @@ fn a_column_in_a_seal_is_added_to_the_secret_from_which_the_device_derived_its_k
     assert_eq!(refused.unwrap_err().name(), "NotOwned");
     assert_eq!(owner.encode().unwrap(), before);
     assert_eq!(add(&mut owner, "rain", &steps(255), 1600), Ok(true));
+
+    // No batch is left, and a file with a later batch could not be read.
+    let before = owner.encode().unwrap();
+    let refused = owner.add_columns(device(0), &[(column("wind"), "wind")]);
+    assert_eq!(refused.unwrap_err().name(), "ColumnCount");
+    assert_eq!(owner.encode().unwrap(), before);
+    Owner::decode(&before).unwrap();
 }
 
 #[test]

@@ -248,9 +248,7 @@ impl DeviceReport {
                 "rows": of.rows,
             })
         };
-        let sanitised = |of: &SanitisedColumn| {
-            json!({"column": of.column, "by": of.by, "policy": of.policy, "rows": of.rows})
-        };
+        let sanitised = |of: &SanitisedColumn| json!({"column": of.column, "by": of.by, "policy": of.policy, "rows": of.rows});
         let newer =
             |(index, epoch): (SealIndex, EpochNumber)| json!({"index": index.0, "epoch": epoch.0});
         json!({

@@ -38,7 +38,9 @@ pub enum Withheld {
     #[error("the cells of the column are not in the proof; ask for a proof that shows them")]
     Hidden,
     /// A sanitiser replaced the device's values of the column.
-    #[error("a sanitiser replaced the values of the column, and only those of the device are wanted")]
+    #[error(
+        "a sanitiser replaced the values of the column, and only those of the device are wanted"
+    )]
     Sanitised,
 }
 

@@ -112,8 +112,7 @@ pub mod urgent;
 pub use cloud_roster::CloudRoster;
 pub use completeness::{
     DeviceReport, Incomplete, Lack, Omission, Outage, Redaction, Report, SanitisedColumn, SealGap,
-    Standing,
-    start_text,
+    Standing, start_text,
 };
 pub use error::{Error, Stop};
 pub use explain::{Disagreement, Finding};

@@ -144,7 +144,8 @@ impl<'a> Rows<'a> {
 
     /// Returns whether the device's schema has this column.
     pub(crate) fn has_column(&self, name: &str) -> bool {
-        columns_of(self.stored, self.combined, self.access).any(|column| column.field().name == name)
+        columns_of(self.stored, self.combined, self.access)
+            .any(|column| column.field().name == name)
     }
 
     /// Returns the sealed records. Their encrypted columns are ciphertext.

@@ -184,9 +184,7 @@ impl<'s> Combined<'s> {
     /// column is not in the records.
     pub(crate) fn column(&self, id: u16) -> Option<(Field<'_>, Origin<'_>)> {
         let field = decoded(&self.entry).field_with_id(id)?;
-        let has = |sanitised: &&Sanitised| {
-            decoded(sanitised.schema()).field_with_id(id).is_some()
-        };
+        let has = |sanitised: &&Sanitised| decoded(sanitised.schema()).field_with_id(id).is_some();
         let origin = self.sanitised.iter().find(has).map_or(Origin::Device, |sanitised| {
             Origin::Sanitised { by: sanitised.by(), policy: &sanitised.statement().policy }
         });

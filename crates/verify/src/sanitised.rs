@@ -64,7 +64,7 @@ named_errors! {
         MaskMismatch => "the sanitiser's statement is of other levels than the part shows",
         /// The roster does not give the sanitiser the right to replace this group of this device in this
         /// epoch.
-        NotPermitted =>
+        SanitiserNotPermitted =>
             "the roster does not permit this sanitiser to replace this column group of this device in \
              this epoch",
         /// The new fields are not the columns of the group: the same ids, names and units, in the same
@@ -299,7 +299,7 @@ impl Sanitisation {
         let sanitiser =
             roster.sanitiser(statement.sanitiser).ok_or(SanitisedError::UnknownSanitiser)?;
         if !sanitiser.may_replace(seal.device, group, seal.epoch) {
-            return Err(SanitisedError::NotPermitted);
+            return Err(SanitisedError::SanitiserNotPermitted);
         }
         let entry = new_fields(part.schema, group, &statement.fields)?;
         if statement.blocks.len() != statement.mask.count_ones() as usize {
@@ -347,13 +347,12 @@ pub fn block_digests(
         .map(|level| header(statement.device, statement.index, level, group))
         .collect();
     let mut levels: Vec<Vec<&[u8]>> = headers.iter().map(|header| vec![&header[..]]).collect();
+    if entry.framing.length_of(cells, part.sample.len()) != Some(cells.len()) {
+        return Err(SanitisedError::EventsLength);
+    }
     let (mut rest, mut result) = (cells, Ok(()));
     part.sample.for_each(&Host::detect(), |_: Sequence, level, _| {
-        let Some((record, after)) = entry.framing.split_first(rest).filter(|_| !rest.is_empty())
-        else {
-            result = result.and(Err(SanitisedError::EventsLength));
-            return;
-        };
+        let Some((record, after)) = entry.framing.split_first(rest) else { return };
         if let Some(check) = &entry.check {
             result = result.and(check.check(record).map_err(SanitisedError::Record));
         }
@@ -361,9 +360,6 @@ pub fn block_digests(
         rest = after;
     });
     result?;
-    if !rest.is_empty() {
-        return Err(SanitisedError::EventsLength);
-    }
     let filled = levels.iter().filter(|level| level.len() > 1);
     Ok(filled.map(|level| Digest::of(level)).collect())
 }

@@ -6,9 +6,7 @@ use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::Roster;
 
 use super::redacted_chain::RedactedChain;
-use crate::completeness::{
-    DeviceReport, Omission, Outage, Redaction, SanitisedColumn, Standing,
-};
+use crate::completeness::{DeviceReport, Omission, Outage, Redaction, SanitisedColumn, Standing};
 use crate::decrypt::WithheldColumn;
 use crate::pinned::PinnedSeal;
 use crate::proof_scope::Scope;

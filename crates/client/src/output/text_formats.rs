@@ -372,8 +372,7 @@ impl<W: Write> JsonLines<W> {
         let schema = schema_of(rows.schema())?;
         let fields = schema.fields().len() + usize::from(rows.is_sanitised());
         let names = with_origin(names(rows.schema(), false)?, rows.is_sanitised());
-        let keys: Vec<String> =
-            names.iter().map(|name| escaped(&quoted(name))).collect();
+        let keys: Vec<String> = names.iter().map(|name| escaped(&quoted(name))).collect();
         cells(rows, Show::JSON, &mut |row| {
             self.out.write_all(object(&keys, fields, row).as_bytes()).map_err(OutputError::of)
         })

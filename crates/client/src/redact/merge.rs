@@ -41,9 +41,8 @@ pub fn merge<R: Read>(
     let (parts, statements) = (BTreeMap::new(), WaitingStatements::default());
     let mut merger = Merger { roster, extent: None, parts, statements, size: 0 };
     for (source, path) in sources {
-        let mut session = Session::of_proof(roster, None)
-            .with_threads(all_threads())
-            .accepting(Accepted::All);
+        let mut session =
+            Session::of_proof(roster, None).with_threads(all_threads()).accepting(Accepted::All);
         proof::pieces(source, path, &mut |piece| {
             session.observe(piece, &mut |event| merger.event(event))
         })?;
@@ -72,7 +71,8 @@ impl Merger<'_> {
             }
             Event::Proven(proven) => {
                 let device = proven.seal.statement().device;
-                let sanitised = self.statements.take(proven, self.roster).map_err(Rejection::from)?;
+                let sanitised =
+                    self.statements.take(proven, self.roster).map_err(Rejection::from)?;
                 Ok(self.add(device, OwnedPart::of(proven, sanitised))?)
             }
             Event::Sanitised(signed, cells) => {

@@ -39,20 +39,19 @@ pub struct NewColumn<'a> {
 }
 
 impl<'a> NewColumn<'a> {
-    /// Parses a new column: a field as for `moteseal seal --column`, such as `temperature:Cel:i8`, and
-    /// optionally `~` and a step: `temperature:Cel:i16/10~0.5`.
+    /// Parses a new column: a field as for `moteseal seal --column`, such as `temperature:Cel:i8`.
     ///
     /// # Errors
-    /// [`SchemaError`]; `ScaleOutOfRange` if the step is not a positive number.
+    /// [`SchemaError`].
     pub fn parse(text: &'a str) -> Result<Self, SchemaError> {
-        let Some((field, step)) = text.rsplit_once('~') else {
-            return Ok(Self { field: Field::parse(text)?, step: None });
-        };
-        let step: f64 = step.parse().map_err(|_| SchemaError::ScaleOutOfRange)?;
-        if !(step.is_finite() && step > 0.0) {
-            return Err(SchemaError::ScaleOutOfRange);
-        }
-        Ok(Self { field: Field::parse(field)?, step: Some(step) })
+        Ok(Self { field: Field::parse(text)?, step: None })
+    }
+
+    /// Returns the column with numbers rounded to the nearest multiple of a step. Returns `None` if the
+    /// step is not a positive number.
+    #[must_use]
+    pub fn in_steps(self, step: f64) -> Option<Self> {
+        (step.is_finite() && step > 0.0).then_some(Self { step: Some(step), ..self })
     }
 
     /// Returns the value to write instead of a value of the device.
@@ -68,10 +67,7 @@ impl<'a> NewColumn<'a> {
         }
         // The step in raw values of the new field.
         let (divisor, step) = (self.field.divisor, self.raw_step()?);
-        let scaled = number
-            .numerator
-            .checked_mul(divisor.into())
-            .ok_or(ValueError::OutOfRange)?;
+        let scaled = number.numerator.checked_mul(divisor.into()).ok_or(ValueError::OutOfRange)?;
         let unit = i128::from(number.divisor) * step;
         let steps = rounded_quotient(scaled, unit);
         let numerator = steps.checked_mul(step).ok_or(ValueError::OutOfRange)?;
@@ -129,7 +125,9 @@ const fn rounded_quotient(number: i128, divisor: i128) -> i128 {
 #[non_exhaustive]
 pub enum SanitiseError {
     /// The roster does not name the key's sanitiser.
-    #[error("the roster names no sanitiser with this key; the operator adds one with `moteseal roster sanitiser`")]
+    #[error(
+        "the roster names no sanitiser with this key; the operator adds one with `moteseal roster sanitiser`"
+    )]
     UnknownSanitiser,
     /// The roster does not permit the sanitiser to replace the column.
     #[error(
@@ -230,7 +228,7 @@ impl SanitiseError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::UnknownSanitiser => "UnknownSanitiser",
-            Self::NotPermitted { .. } => "NotPermitted",
+            Self::NotPermitted { .. } => "SanitiserNotPermitted",
             Self::UnknownColumn { .. } => "UnknownColumn",
             Self::FirstGroup { .. } => "GroupsOutOfRange",
             Self::WholeGroup { .. } | Self::UnitMismatch { .. } => "FieldMismatch",
@@ -496,31 +494,32 @@ mod tests {
 
     #[test]
     fn numbers_are_rounded_to_the_nearest_multiple_of_the_step() {
-        for (column, numerator, divisor, expected) in [
-            ("t::i8", 2149, 100, "21"),
-            ("t::i8", 2150, 100, "22"),
-            ("t::i8", -2150, 100, "-22"),
-            ("t::i8~5", 2249, 100, "20"),
-            ("t::i8~5", 2250, 100, "25"),
-            ("t::i16/10~0.5", 2274, 100, "22.5"),
-            ("t::i16/10~0.5", 2275, 100, "23.0"),
+        for (column, step, numerator, divisor, expected) in [
+            ("t::i8", None, 2149, 100, "21"),
+            ("t::i8", None, 2150, 100, "22"),
+            ("t::i8", None, -2150, 100, "-22"),
+            ("t::i8", Some(5.0), 2249, 100, "20"),
+            ("t::i8", Some(5.0), 2250, 100, "25"),
+            ("t::i16/10", Some(0.5), 2274, 100, "22.5"),
+            ("t::i16/10", Some(0.5), 2275, 100, "23.0"),
         ] {
-            let new = NewColumn::parse(column).unwrap();
+            let new = NewColumn { step, ..NewColumn::parse(column).unwrap() };
             let coarse = new.coarse(Value::Integer(Decimal { numerator, divisor })).unwrap();
             assert_eq!(coarse.to_string(), expected, "{column} of {numerator}/{divisor}");
         }
-        let new = NewColumn::parse("t::i8~5").unwrap();
+        let new = NewColumn::parse("t::i8").unwrap().in_steps(5.0).unwrap();
         let coarse = new.coarse(Value::Float(-7.6)).unwrap();
         assert_eq!(coarse.to_f64(), Some(-10.0));
     }
 
     #[test]
     fn a_step_that_is_no_multiple_of_the_resolution_is_refused() {
-        let new = NewColumn::parse("t::i8~0.5").unwrap();
+        let new = NewColumn::parse("t::i8").unwrap();
+        let halves = new.clone().in_steps(0.5).unwrap();
         let value = Value::Integer(Decimal { numerator: 1, divisor: 1 });
-        assert_eq!(new.coarse(value), Err(ValueError::NotRepresentable));
-        for step in ["0", "-1", "x", "inf", "nan", ""] {
-            assert!(NewColumn::parse(&format!("t::i8~{step}")).is_err(), "{step}");
+        assert_eq!(halves.coarse(value), Err(ValueError::NotRepresentable));
+        for step in [0.0, -1.0, f64::INFINITY, f64::NAN] {
+            assert!(new.clone().in_steps(step).is_none(), "{step}");
         }
     }
 }

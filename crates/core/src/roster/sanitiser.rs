@@ -219,9 +219,7 @@ impl SanitiserDraft<'_> {
     /// Returns an upper bound on the encoded length, with the head of the list.
     pub(super) fn size(&self) -> usize {
         let right = |right: &RightDraft<'_>| 40 + 9 * right.devices.map_or(0, <[_]>::len);
-        48 + self.name.len()
-            + self.certificate.len()
-            + self.rights.iter().map(right).sum::<usize>()
+        48 + self.name.len() + self.certificate.len() + self.rights.iter().map(right).sum::<usize>()
     }
 
     /// Writes the list, or nothing if there are no sanitisers.

@@ -68,7 +68,8 @@ impl NextRoster<'_> {
         let certificate = key.map(|key| self.certify(id, key, SealIndex(0))).transpose()?;
         match (self.sanitisers.get_mut(&id), certificate) {
             (Some(sanitiser), certificate) => {
-                sanitiser.certificate = certificate.unwrap_or_else(|| sanitiser.certificate.clone());
+                sanitiser.certificate =
+                    certificate.unwrap_or_else(|| sanitiser.certificate.clone());
                 sanitiser.rights.push(right);
             }
             (None, Some(certificate)) => {

@@ -42,8 +42,7 @@ fn changed(before: &Roster, change: impl FnOnce(&mut NextRoster<'_>)) -> Roster 
 
 fn world(scheme: Scheme) -> World {
     let columns = [(0, 2), (1, 1), (GROUP, 4)];
-    let columns =
-        columns.map(|(group, width)| Column { group, width: Some(width) }).to_vec();
+    let columns = columns.map(|(group, width)| Column { group, width: Some(width) }).to_vec();
     let rows = (0..50_u8)
         .map(|row| vec![vec![row, 1], vec![row.wrapping_mul(7)], vec![row, row, 2, 3]])
         .collect();
@@ -102,15 +101,13 @@ fn stream(world: &World, mask: u32, items: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     stream_showing(world, &[0, 1], mask, items)
 }
 
-fn stream_showing(
-    world: &World,
-    shown: &[u8],
-    mask: u32,
-    items: &[(Vec<u8>, Vec<u8>)],
-) -> Vec<u8> {
-    let stream = world.stream(shown, mask, false);
+fn stream_showing(world: &World, shown: &[u8], mask: u32, items: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    with_items(&world.stream(shown, mask, false), items)
+}
+
+fn with_items(stream: &[u8], items: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut rest = &stream[..];
+    let mut rest = stream;
     while let Ok((item, length)) = Item::decode(rest) {
         if matches!(item, Item::Part(_)) {
             for (signed, cells) in items {
@@ -138,9 +135,7 @@ fn read_sanitised(stream: &[u8], roster: &Roster) -> Result<Vec<Sanitised>, &'st
     let mut visit = |event: Event<'_>| {
         match event {
             Event::Sanitised(signed, cells) => waiting.push((signed, cells), roster),
-            Event::Proven(proven) => {
-                waiting.take(&proven, roster).map(|taken| found.extend(taken))
-            }
+            Event::Proven(proven) => waiting.take(&proven, roster).map(|taken| found.extend(taken)),
             _ => Ok(()),
         }
         .map_err(Stop::Sanitised)
@@ -178,11 +173,11 @@ fn sanitised_cells_are_returned_with_their_sanitiser() {
             assert_eq!((of.by(), of.group(), of.cells()), ("gw", GROUP, &cells(&world, mask)[..]));
             assert_eq!(of.statement().policy, "tens");
             // The device's signature proves the other columns, with or without the statement.
-            let stripped = super::stream_rows(&world.stream(&[0, 1], mask, false));
-            assert_eq!(super::stream_rows(&stream), stripped);
-            assert!(read_sanitised(&world.stream(&[0, 1], mask, false), &roster)
-                .unwrap()
-                .is_empty());
+            let stripped = stream_rows(&world.stream(&[0, 1], mask, false));
+            assert_eq!(stream_rows(&stream), stripped);
+            assert!(
+                read_sanitised(&world.stream(&[0, 1], mask, false), &roster).unwrap().is_empty()
+            );
         }
     }
 }
@@ -225,12 +220,12 @@ fn new_fields_that_are_not_the_columns_of_the_group_are_refused() {
     let field = Field::new("c2", "", FieldType::U8).with_id(3);
     assert_eq!(with(&[field]), None);
     assert_eq!(with(&[field.with_id(4)]), Some("FieldMismatch"));
-    assert_eq!(with(&[Field { name: "c3", ..field }]), Some("FieldMismatch"));
-    assert_eq!(with(&[Field { unit: "Cel", ..field }]), Some("FieldMismatch"));
+    assert_eq!(with(&[Field::new("c3", "", FieldType::U8).with_id(3)]), Some("FieldMismatch"));
+    assert_eq!(with(&[Field::new("c2", "Cel", FieldType::U8).with_id(3)]), Some("FieldMismatch"));
     let two = [field, Field::new("c4", "", FieldType::U8).with_id(5)];
     assert_eq!(with(&two), Some("FieldMismatch"));
-    assert_eq!(with(&[Field { kind: FieldType::U16, ..field }]), Some("EventsLength"));
-    assert_eq!(with(&[Field { kind: FieldType::Bool, ..field }]), Some("RecordValue"));
+    assert_eq!(with(&[Field::new("c2", "", FieldType::U16).with_id(3)]), Some("EventsLength"));
+    assert_eq!(with(&[Field::new("c2", "", FieldType::Bool).with_id(3)]), Some("RecordValue"));
     assert_eq!(refused(|of| of.fields = vec![0x80]), Some("UnexpectedType"));
 }
 
@@ -271,12 +266,12 @@ fn a_sanitiser_without_the_right_is_refused() {
     for (right, expected) in [
         (right(), None),
         (SanitiserRight { devices: device("dev1"), ..right() }, None),
-        (SanitiserRight { devices: device("dev2"), ..right() }, Some("NotPermitted")),
-        (SanitiserRight { groups: Groups::NONE.with(1), ..right() }, Some("NotPermitted")),
+        (SanitiserRight { devices: device("dev2"), ..right() }, Some("SanitiserNotPermitted")),
+        (SanitiserRight { groups: Groups::NONE.with(1), ..right() }, Some("SanitiserNotPermitted")),
         (SanitiserRight { first_epoch: EpochNumber(EPOCH), ..right() }, None),
-        (SanitiserRight { first_epoch: EpochNumber(EPOCH + 1), ..right() }, Some("NotPermitted")),
+        (SanitiserRight { first_epoch: EpochNumber(EPOCH + 1), ..right() }, Some("SanitiserNotPermitted")),
         (SanitiserRight { end_epoch: Some(EpochNumber(EPOCH + 1)), ..right() }, None),
-        (SanitiserRight { end_epoch: Some(EpochNumber(EPOCH)), ..right() }, Some("NotPermitted")),
+        (SanitiserRight { end_epoch: Some(EpochNumber(EPOCH)), ..right() }, Some("SanitiserNotPermitted")),
     ] {
         assert_eq!(result(&roster_with(right.clone())), expected, "{right:?}");
     }
@@ -290,7 +285,7 @@ fn a_sanitiser_without_the_right_is_refused() {
     assert_eq!(later(&|_| {}), None);
     assert_eq!(later(&|next| next.end_sanitiser("gw", EpochNumber(8)).unwrap()), None);
     let ended = later(&|next| next.end_sanitiser("gw", EpochNumber(7)).unwrap());
-    assert_eq!(ended, Some("NotPermitted"));
+    assert_eq!(ended, Some("SanitiserNotPermitted"));
     let removed = later(&|next| next.remove_sanitiser("gw").unwrap());
     assert_eq!(removed, Some("UnknownSanitiser"));
     let replaced = later(&|next| {
@@ -331,19 +326,8 @@ fn a_statement_is_before_its_part_and_its_group_is_hidden() {
     write::sanitised(&mut after, &item.0, &item.1);
     assert_eq!(read_sanitised(&after, &roster).err(), Some("SanitisedWithoutPart"));
     // The part selects single events of a tree.
-    let tree = super::sanitised::world(Scheme::Tree);
-    let mut out = Vec::new();
-    let statement = statement(&tree, &roster, 15).sign(&key(9)).unwrap();
-    write::sanitised(&mut out, &statement, &cells(&tree, 15));
-    let single = tree.stream(&[0, 1], 15, true);
-    let mut rest = &single[..];
-    let mut stream = Vec::new();
-    while let Ok((item, length)) = Item::decode(rest) {
-        if matches!(item, Item::Part(_)) {
-            stream.extend_from_slice(&out);
-        }
-        stream.extend_from_slice(&rest[..length]);
-        rest = &rest[length..];
-    }
-    assert_eq!(read_sanitised(&stream, &roster).err(), Some("MaskMismatch"));
+    let world = World { scheme: Scheme::Tree, ..world };
+    let signed = statement(&world, &roster, 15).sign(&key(9)).unwrap();
+    let single = with_items(&world.stream(&[0, 1], 15, true), &[(signed, cells(&world, 15))]);
+    assert_eq!(read_sanitised(&single, &roster).err(), Some("MaskMismatch"));
 }

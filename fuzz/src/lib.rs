@@ -20,6 +20,7 @@ pub mod link;
 pub mod query;
 pub mod reading;
 pub mod roster;
+pub mod sanitised;
 pub mod schema;
 pub mod serial;
 pub mod stream;
@@ -30,7 +31,7 @@ pub mod urgent;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     ("address", address::run, address::seeds),
     ("agent", agent::run, agent::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
@@ -44,6 +45,7 @@ pub const TARGETS: [Target; 18] = [
     ("query", query::run, query::seeds),
     ("reading", reading::run, reading::seeds),
     ("roster", roster::run, roster::seeds),
+    ("sanitised", sanitised::run, sanitised::seeds),
     ("schema", schema::run, schema::seeds),
     ("serial", serial::run, serial::seeds),
     ("stream", stream::run, stream::seeds),

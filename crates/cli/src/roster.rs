@@ -11,9 +11,9 @@ use clap::{Args, Subcommand};
 use moteseal_client::start_text;
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
-use moteseal_verify::{Roster, SanitiserRight};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::roster::Term;
+use moteseal_verify::{Roster, SanitiserRight};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};

@@ -58,9 +58,8 @@ pub fn read(roster: &Roster, limits: Limits, input: &serde_json::Value) -> Verdi
         .map_err(Refused::Sanitised)
     };
     let mut reader = StreamReader::new(roster, limits);
-    let read = reader
-        .feed(&bytes(input, "bytes"), &mut visit)
-        .and_then(|()| reader.finish(&mut visit));
+    let read =
+        reader.feed(&bytes(input, "bytes"), &mut visit).and_then(|()| reader.finish(&mut visit));
     read.map_err(|refused| refused.name())?;
     waiting.finish().map_err(|error| error.name().to_owned())?;
     Ok(json!({ "sanitised": sanitised }))

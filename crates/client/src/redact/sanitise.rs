@@ -56,6 +56,9 @@ impl<'a> NewColumn<'a> {
 
     /// Returns the value to write instead of a value of the device.
     fn coarse<'v>(&self, value: Value<'v>) -> Result<Value<'v>, ValueError> {
+        if value == Value::Null {
+            return Ok(value);
+        }
         if !self.field.kind.is_numeric() {
             let is_kept = self.step.is_none();
             return if is_kept { Ok(value) } else { Err(ValueError::WrongValueType) };

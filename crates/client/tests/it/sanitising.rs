@@ -74,8 +74,8 @@ impl World {
             })
             .collect();
         let half = records.len() / 2;
-        let parts = [(EPOCH, &records[..half]), (EPOCH + 1, &records[half..])]
-            .map(|(epoch, records)| {
+        let parts =
+            [(EPOCH, &records[..half]), (EPOCH + 1, &records[half..])].map(|(epoch, records)| {
                 group.seal_secretly(NAME, &mut position, epoch, &FIELDS, records)
             });
         let answer = group.answer(&[(&parts[0], u32::MAX), (&parts[1], u32::MAX)]);
@@ -102,8 +102,7 @@ impl World {
         columns: &[&str],
         (policy, by): (Option<&str>, u8),
     ) -> Result<Vec<u8>, String> {
-        let columns: Vec<_> =
-            columns.iter().map(|text| NewColumn::parse(text).unwrap()).collect();
+        let columns: Vec<_> = columns.iter().map(|text| NewColumn::parse(text).unwrap()).collect();
         let (key, out) = (key(by), self.path("new.mproof"));
         let with = Sanitisation { columns: &columns, policy, key: &key };
         let source = (Cursor::new(proof), Path::new("p.mproof"));
@@ -173,9 +172,7 @@ impl Sink for Temperatures {
                     assert_eq!(column.origin(), Origin::Sanitised { by, policy });
                     (values.read(record).unwrap().to_string(), format!("{by}: {policy}"))
                 }
-                ColumnValues::Withheld(withheld) => {
-                    (String::new(), withheld.name().to_owned())
-                }
+                ColumnValues::Withheld(withheld) => (String::new(), withheld.name().to_owned()),
             };
             self.0.push((value, origin));
         });
@@ -200,11 +197,8 @@ fn a_sanitised_column_is_refused_unless_its_sanitiser_is_accepted() {
     }
     let mut found = Temperatures::default();
     let report = world.read(&coarse, &["other", "gw"], None, &mut found).unwrap();
-    let expected: Vec<_> = world
-        .degrees()
-        .into_iter()
-        .map(|value| (value, "gw: whole degrees".to_owned()))
-        .collect();
+    let expected: Vec<_> =
+        world.degrees().into_iter().map(|value| (value, "gw: whole degrees".to_owned())).collect();
     assert_eq!(found.0, expected);
     assert!(report.is_complete() && !report.is_redacted);
     let [of] = &report.devices[0].sanitised[..] else { panic!("{report:?}") };
@@ -279,9 +273,8 @@ fn a_sanitised_column_is_estimated_if_its_sanitiser_is_accepted() {
 #[test]
 fn what_a_sanitiser_cannot_or_must_not_replace_is_refused_by_name() {
     let world = world();
-    let result = |columns: &[&str], by| {
-        world.sanitised_by(&world.proof, columns, (None, by)).map(|_| ())
-    };
+    let result =
+        |columns: &[&str], by| world.sanitised_by(&world.proof, columns, (None, by)).map(|_| ());
     let refused = |name: &str| Err(name.to_owned());
     assert_eq!(result(&["temperature:Cel:i8"], 9), Ok(()));
     assert_eq!(result(&["temperature:Cel:i8"], 7), refused("UnknownSanitiser"));
@@ -385,7 +378,8 @@ fn a_proof_of_a_sanitiser_that_was_removed_is_refused() {
 fn two_statements_of_one_scope_are_not_merged() {
     let world = world();
     let one = world.coarse(&world.proof);
-    let two = world.sanitised_by(&world.proof, &["temperature:Cel:i8"], (Some("other"), 9)).unwrap();
+    let two =
+        world.sanitised_by(&world.proof, &["temperature:Cel:i8"], (Some("other"), 9)).unwrap();
     assert_eq!(world.merged(&one, &two).unwrap_err(), "SanitiserEquivocation");
     let by_other = world.sanitised_by(&world.proof, &["temperature:Cel:i8"], (None, 8)).unwrap();
     assert_eq!(world.merged(&one, &by_other).unwrap_err(), "NotMergeable");

@@ -101,10 +101,7 @@ fn a_later_version_of_a_roster_lists_sanitisers_and_their_rights() {
     assert_eq!(read.devices().unwrap().collect::<Vec<_>>(), devices);
     assert_eq!((read.groups, read.first_epoch), (right().groups, right().first_epoch));
     assert_eq!(read.end_epoch, right().end_epoch);
-    assert_eq!(
-        sign(&sanitisers, &[right()], &[]).unwrap_err(),
-        RosterError::NotAFirstVersion
-    );
+    assert_eq!(sign(&sanitisers, &[right()], &[]).unwrap_err(), RosterError::NotAFirstVersion);
 }
 
 #[test]

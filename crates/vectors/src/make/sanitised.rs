@@ -1,12 +1,12 @@
 //! Vectors of sanitised column groups (spec/sanitised.md): streams with sanitised items, and rosters with
 //! sanitisers.
 
+use moteseal_core::Digest;
 use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::{DeviceId, EpochNumber, Scheme, SealIndex};
 use moteseal_core::roster::sanitiser_id;
 use moteseal_core::schema::Groups;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::Digest;
 use moteseal_fixtures::cbor_tree::{Value, array, bytes, int, sequence};
 use moteseal_fixtures::world::{
     Device, Epoch, GROUP, Pick, Sealed, header, operator, schema, secret, sign1, stream,
@@ -375,7 +375,11 @@ fn refused(file: &mut File, stream: &[u8]) {
         ("a cell less", with(&[(item.0.clone(), item.1[1..].to_vec())]), "EventsLength"),
         ("a statement twice", with(&[item.clone(), item.clone()]), "DuplicateSanitised"),
         ("two statements of one scope", with(&[item.clone(), other]), "SanitiserEquivocation"),
-        ("a group that is shown", of(&with_items(&before, std::slice::from_ref(&item))), "GroupShown"),
+        (
+            "a group that is shown",
+            of(&with_items(&before, std::slice::from_ref(&item))),
+            "GroupShown",
+        ),
         ("no events", of(&with_items(&none, std::slice::from_ref(&item))), "MaskMismatch"),
         ("an item after its part", of(&after), "SanitisedWithoutPart"),
     ] {
@@ -400,7 +404,8 @@ fn refused(file: &mut File, stream: &[u8]) {
 
 /// A file of streams of a sanitiser whose right does not cover the part, or just does.
 fn rights(path: &'static str, right: &SanitiserRight, error: Option<&'static str>) -> File {
-    let about = "A sanitiser with one right: sanitised.md, section 1, rule 4, and section 4, step 11.";
+    let about =
+        "A sanitiser with one right: sanitised.md, section 1, rule 4, and section 4, step 11.";
     let mut file = file_of(path, about, right);
     let stream = shown(sealed(Scheme::Star), &ALL, 0b001);
     let mut made = made(&stream, 1);

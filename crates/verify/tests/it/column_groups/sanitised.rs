@@ -269,9 +269,15 @@ fn a_sanitiser_without_the_right_is_refused() {
         (SanitiserRight { devices: device("dev2"), ..right() }, Some("SanitiserNotPermitted")),
         (SanitiserRight { groups: Groups::NONE.with(1), ..right() }, Some("SanitiserNotPermitted")),
         (SanitiserRight { first_epoch: EpochNumber(EPOCH), ..right() }, None),
-        (SanitiserRight { first_epoch: EpochNumber(EPOCH + 1), ..right() }, Some("SanitiserNotPermitted")),
+        (
+            SanitiserRight { first_epoch: EpochNumber(EPOCH + 1), ..right() },
+            Some("SanitiserNotPermitted"),
+        ),
         (SanitiserRight { end_epoch: Some(EpochNumber(EPOCH + 1)), ..right() }, None),
-        (SanitiserRight { end_epoch: Some(EpochNumber(EPOCH)), ..right() }, Some("SanitiserNotPermitted")),
+        (
+            SanitiserRight { end_epoch: Some(EpochNumber(EPOCH)), ..right() },
+            Some("SanitiserNotPermitted"),
+        ),
     ] {
         assert_eq!(result(&roster_with(right.clone())), expected, "{right:?}");
     }

@@ -25,6 +25,7 @@ pub mod query;
 pub mod reading;
 pub mod redaction;
 pub mod roster;
+pub mod sanitised;
 pub mod schema;
 pub mod serial;
 pub mod statement;
@@ -36,7 +37,7 @@ pub mod urgent;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     ("address", address::run, address::seeds),
     ("agent", agent::run, agent::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
@@ -54,6 +55,7 @@ pub const TARGETS: [Target; 23] = [
     ("reading", reading::run, reading::seeds),
     ("redaction", redaction::run, redaction::seeds),
     ("roster", roster::run, roster::seeds),
+    ("sanitised", sanitised::run, sanitised::seeds),
     ("schema", schema::run, schema::seeds),
     ("serial", serial::run, serial::seeds),
     ("statement", statement::run, statement::seeds),

@@ -208,6 +208,13 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
                 reason.name()
             ));
         }
+        for SanitisedColumn { column, by, policy, rows } in &device.sanitised {
+            diagnostic(format_args!(
+                "{:<12} {column} is sanitised by {by} in {}: {policy}",
+                device.name,
+                count(*rows, "row"),
+            ));
+        }
     }
     if let Some(budget) = report.budget {
         diagnostic(format_args!(

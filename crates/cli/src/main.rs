@@ -42,6 +42,7 @@ mod redact;
 mod replay;
 mod roster;
 mod roster_watch;
+mod sanitise;
 mod seal;
 mod signed_time;
 mod store;
@@ -94,6 +95,7 @@ enum Command {
     Verify(verify::Arguments),
     Redact(redact::Redact),
     Merge(redact::Merge),
+    Sanitise(Box<sanitise::Arguments>),
     /// Run the untrusted store as a service.
     #[command(subcommand)]
     Cloud(cloud::Command),
@@ -196,6 +198,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Redact(arguments) => redact::run_redact(&arguments),
         Command::Merge(arguments) => redact::run_merge(&arguments),
+        Command::Sanitise(arguments) => sanitise::run(&arguments),
         Command::Cloud(command) => cloud::run(command),
         Command::Stream(command) => stream::run(command),
         Command::Gateway(command) => gateway::run(&command),

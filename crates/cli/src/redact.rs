@@ -20,7 +20,7 @@ use crate::verify::open;
 
 /// The roster, and the file to write.
 #[derive(Args, Debug)]
-struct Common {
+pub(crate) struct Common {
     /// The group's roster
     #[arg(long)]
     roster: PathBuf,
@@ -29,7 +29,7 @@ struct Common {
     operator: PathBuf,
     /// The file for the new proof
     #[arg(short, long, value_name = "FILE")]
-    out: PathBuf,
+    pub(crate) out: PathBuf,
 }
 
 /// Make a proof that shows less of a proof, for somebody else. It verifies without what was left out,
@@ -109,16 +109,21 @@ fn readings(text: &str) -> Result<KeptReadings, String> {
 }
 
 impl Common {
-    /// Opens the proofs and the roster. No input file may be replaced.
-    fn open(&self, proofs: &[PathBuf]) -> Result<(Roster, Vec<StreamFile>), Failure> {
-        let read: Vec<&PathBuf> = proofs.iter().chain([&self.roster, &self.operator]).collect();
+    /// Opens the proofs and the roster. No input file may be replaced, nor those in `also_read`.
+    pub(crate) fn open(
+        &self,
+        proofs: &[PathBuf],
+        also_read: &[&PathBuf],
+    ) -> Result<(Roster, Vec<StreamFile>), Failure> {
+        let read = proofs.iter().chain([&self.roster, &self.operator]);
+        let read: Vec<&PathBuf> = read.chain(also_read.iter().copied()).collect();
         distinct(&[("--out", Some(self.out.as_path()))], &read)?;
         let roster = files::roster(&self.roster, &self.operator)?;
         let streams = proofs.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
         Ok((roster, streams))
     }
 
-    fn report(&self, roster: &Roster, report: &Report) -> Result<(), Failure> {
+    pub(crate) fn report(&self, roster: &Roster, report: &Report) -> Result<(), Failure> {
         report_lines(report, roster, "written");
         if is_json() {
             let mut value = report.to_json();
@@ -135,7 +140,7 @@ impl Common {
 
 pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
     let Redact { proof, devices, since, until, events, columns, drop, common } = arguments;
-    let (roster, mut streams) = common.open(std::slice::from_ref(proof))?;
+    let (roster, mut streams) = common.open(std::slice::from_ref(proof), &[])?;
     let devices = match &devices[..] {
         [] => Vec::new(),
         names => files::devices(&roster, &common.roster, names)?,
@@ -155,7 +160,7 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
 
 pub(crate) fn run_merge(arguments: &Merge) -> Result<(), Failure> {
     let Merge { proofs, common } = arguments;
-    let (roster, streams) = common.open(proofs)?;
+    let (roster, streams) = common.open(proofs, &[])?;
     let sources = streams.into_iter().zip(proofs.iter().map(Path::new)).collect();
     let report = merge(sources, &roster, &common.out);
     let report = report.map_err(|error| client_error::failure(&roster, &error))?;

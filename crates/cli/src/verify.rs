@@ -7,7 +7,8 @@ use moteseal_api::NamedError as _;
 use moteseal_client::bundles::{
     BundleError, BundleFault, BundleReport, BundleVerifier, StreamFile, device_name,
 };
-use moteseal_client::proof::{Scope, verify, verify_with_keys};
+use moteseal_client::decrypt::SealKeys;
+use moteseal_client::proof::{Scope, verify_sanitised};
 use moteseal_client::{NoRows, PinnedSeals, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
@@ -56,6 +57,10 @@ pub(crate) struct Arguments {
     /// For a proof: accept one that is redacted. It shows what somebody chose to show
     #[arg(long)]
     allow_redacted: bool,
+    /// For a proof: accept the values by which this sanitiser replaced those of devices. Repeat it for
+    /// several sanitisers. Without it, a proof with sanitised columns is refused
+    #[arg(long = "accept-sanitised", value_name = "NAME")]
+    accepted: Vec<String>,
 }
 
 /// Returns the failure for a problem with a file.
@@ -93,6 +98,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.keys.is_given() {
             return Err(Failure::usage(
                 "--grant and --stream-secret are only for the rows of a proof; a bundle is verified without keys",
+            ));
+        }
+        if !arguments.accepted.is_empty() {
+            return Err(Failure::usage(
+                "--accept-sanitised is only for a proof; a bundle has no sanitised columns",
             ));
         }
         if arguments.destination.is_given() {
@@ -175,13 +185,20 @@ fn proof(
     roster: &Roster,
     pinned: Option<&PinnedSeals>,
 ) -> Result<(), Failure> {
+    for name in &arguments.accepted {
+        if !roster.sanitisers().iter().any(|sanitiser| sanitiser.name == *name) {
+            return Err(Failure::usage(format_args!(
+                "the roster names no sanitiser {name}; its sanitisers are {}",
+                sanitisers(roster)
+            )));
+        }
+    }
     let keys = arguments.keys.open(roster)?;
     let mut keys = keys.set();
     let mut verified = |sink: &mut dyn Sink| {
-        let verified = match &mut keys {
-            Some(keys) => verify_with_keys(&mut stream, path, roster, pinned, keys, sink),
-            None => verify(&mut stream, path, roster, pinned, sink),
-        };
+        let keys = keys.as_mut().map(|keys| keys as &mut dyn SealKeys);
+        let (given, accepted) = ((roster, pinned), &arguments.accepted);
+        let verified = verify_sanitised(&mut stream, path, given, accepted, keys, sink);
         verified.map_err(|error| proof_failure(roster, path, &error))
     };
     let (scope, report) = if arguments.destination.is_given() {
@@ -211,6 +228,12 @@ fn proof(
         return Ok(());
     }
     incomplete(&report, roster).map_or(Ok(()), Err)
+}
+
+/// Returns the names of the roster's sanitisers.
+fn sanitisers(roster: &Roster) -> String {
+    let names: Vec<&str> = roster.sanitisers().iter().map(|of| of.name.as_str()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Error) -> Failure {

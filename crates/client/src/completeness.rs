@@ -60,6 +60,8 @@ pub struct DeviceReport {
     pub outages: Vec<Outage>,
     /// The encrypted columns that are null in rows, with the reasons; at most 256.
     pub withheld: Vec<WithheldColumn>,
+    /// The columns that sanitisers replaced in rows; at most 256.
+    pub sanitised: Vec<SanitisedColumn>,
     /// What a redacted proof leaves out of the device's seals in the range; `None` for any other
     /// stream.
     pub redaction: Option<Redaction>,
@@ -68,6 +70,19 @@ pub struct DeviceReport {
     /// For a proof, the index and epoch of a pinned seal of the range that is newer than the proof.
     /// A store's response without that seal is rejected (`Missing`).
     pub newer: Option<(SealIndex, EpochNumber)>,
+}
+
+/// A column whose values a sanitiser replaced in rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SanitisedColumn {
+    /// The name of the column.
+    pub column: String,
+    /// The name of the sanitiser.
+    pub by: String,
+    /// What the sanitiser did, in its words.
+    pub policy: String,
+    /// The number of rows.
+    pub rows: u64,
 }
 
 /// A restart of a device. Readings before the restart may not have been sealed.
@@ -233,6 +248,7 @@ impl DeviceReport {
                 "rows": of.rows,
             })
         };
+        let sanitised = |of: &SanitisedColumn| json!({"column": of.column, "by": of.by, "policy": of.policy, "rows": of.rows});
         let newer =
             |(index, epoch): (SealIndex, EpochNumber)| json!({"index": index.0, "epoch": epoch.0});
         json!({
@@ -256,6 +272,7 @@ impl DeviceReport {
             "late": self.late,
             "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
             "withheld": self.withheld.iter().map(withheld).collect::<Vec<_>>(),
+            "sanitised": self.sanitised.iter().map(sanitised).collect::<Vec<_>>(),
             "newer_known": self.newer.map(newer),
             "redaction": self.redaction.as_ref().map(Redaction::to_json),
         })

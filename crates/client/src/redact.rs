@@ -12,9 +12,11 @@
 mod merge;
 mod output;
 mod part;
+mod sanitise;
 mod tree;
 
 pub use merge::merge;
+pub use sanitise::{NewColumn, Sanitisation, SanitiseError, sanitise};
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use std::path::{Path, PathBuf};
 use moteseal_api::{ErrorKind, groups_of};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::schema::{Field, Schema};
+use moteseal_verify::sanitised::WaitingStatements;
 use moteseal_verify::{Event, Proven, Roster};
 
 use crate::bundles::device_name;
@@ -29,6 +32,7 @@ use crate::completeness::Report;
 use crate::error::Error;
 use crate::proof::{self, Extent, Scope};
 use crate::rejection::Rejection;
+use crate::sanitised::Accepted;
 use crate::session::Session;
 use output::Output;
 use part::{NoSingleEvents, OwnedPart};
@@ -149,6 +153,17 @@ pub enum RedactError {
         /// The index of the seal.
         index: SealIndex,
     },
+    /// The proofs have two different statements of one sanitiser about the same cells.
+    #[error(
+        "a sanitiser signed two different statements about one column group of seal {index} of {name}; \
+         keep both proofs as evidence"
+    )]
+    SanitiserEquivocation {
+        /// The name of the device.
+        name: String,
+        /// The index of the seal.
+        index: SealIndex,
+    },
     /// Nothing of the proof would be left.
     #[error("nothing of the proof would be left; keep other devices, epochs or readings")]
     NothingLeft,
@@ -183,6 +198,7 @@ impl RedactError {
             Self::UnknownColumn { .. } => "UnknownColumn",
             Self::ColumnNotSeparate { .. } => "ColumnNotSeparate",
             Self::NotMergeable { .. } => "NotMergeable",
+            Self::SanitiserEquivocation { .. } => "SanitiserEquivocation",
             Self::NothingLeft => "NothingLeft",
             Self::NotOneOriginal { .. } => "NotOneOriginal",
             Self::ProofTooLarge { .. } => "ProofTooLarge",
@@ -193,7 +209,7 @@ impl RedactError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotOneOriginal { .. } => ErrorKind::Refused,
+            Self::NotOneOriginal { .. } | Self::SanitiserEquivocation { .. } => ErrorKind::Refused,
             // Other arguments would do.
             _ => ErrorKind::Usage,
         }
@@ -226,9 +242,10 @@ pub fn redact(
         run: Vec::new(),
         found: vec![0; keep.readings.len()],
         columns: keep.columns.clone(),
+        statements: WaitingStatements::default(),
         known: String::new(),
     };
-    let mut session = Session::of_proof(roster, None);
+    let mut session = Session::of_proof(roster, None).accepting(Accepted::All);
     proof::pieces(source, path, &mut |piece| {
         session.observe(piece, &mut |event| redactor.event(event))
     })?;
@@ -248,6 +265,7 @@ struct Redactor<'r> {
     found: Vec<u64>,
     /// The columns to keep that no seal has had so far.
     columns: Vec<String>,
+    statements: WaitingStatements,
     /// The columns of the newest seal.
     known: String,
 }
@@ -259,9 +277,14 @@ impl Redactor<'_> {
                 let (scope, _) =
                     Scope::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
                 let extent = self.narrowed(&scope)?;
-                let output = Output::create(&self.out, &extent, self.roster)?;
+                let scope = Scope::Redacted(extent.clone());
+                let output = Output::create(&self.out, &scope, self.roster)?;
                 self.output = Some((output, extent));
                 Ok(())
+            }
+            Event::Sanitised(signed, cells) => {
+                let pushed = self.statements.push((signed, cells), self.roster);
+                Ok(pushed.map_err(Rejection::from)?)
             }
             Event::Proven(proven) => self.part(proven),
             _ => Ok(()),
@@ -294,6 +317,7 @@ impl Redactor<'_> {
     }
 
     fn part(&mut self, proven: &Proven<'_>) -> Result<(), Error> {
+        let sanitised = self.statements.take(proven, self.roster).map_err(Rejection::from)?;
         let Some((output, extent)) = &mut self.output else { return Ok(()) };
         let statement = proven.seal.statement();
         let (device, index) = (statement.device, statement.index);
@@ -302,10 +326,10 @@ impl Redactor<'_> {
         let (mut part, is_shown) = if !extent.has(device, statement.epoch) {
             (OwnedPart::bare(proven), false)
         } else if readings.is_empty() {
-            (OwnedPart::of(proven), true)
+            (OwnedPart::of(proven, sanitised), true)
         } else if concerns {
             let found = &mut self.found;
-            let part = OwnedPart::keeping(proven, |seq| {
+            let part = OwnedPart::keeping(proven, sanitised, |seq| {
                 let mut is_kept = false;
                 for (run, found) in readings.iter().zip(&mut *found) {
                     let has = run.has(index, seq);

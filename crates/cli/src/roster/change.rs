@@ -1,4 +1,4 @@
-//! `moteseal roster add|remove|rotate|revoke|set`: signs the next version of a roster.
+//! `moteseal roster add|remove|rotate|revoke|set|sanitiser`: signs the next version of a roster.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use moteseal_client::start_text;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::schema::Groups;
 use moteseal_core::signature::SecretKey;
-use moteseal_verify::Roster;
 use moteseal_verify::issue::{NextRoster, PeriodChange};
+use moteseal_verify::{Roster, SanitiserRight};
 use serde_json::json;
 
 use super::enrol::Enrolment;
@@ -148,6 +149,33 @@ pub(crate) struct Set {
     /// can load the roster before
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
     from: Option<When>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetSanitiser {
+    /// The name of the sanitiser, by which readers accept it
+    name: String,
+    #[command(flatten)]
+    change: Change,
+    /// The public key of the sanitiser; needed for a new one. A new key voids what the old one signed
+    #[arg(long, value_name = "PUBLIC_KEY", requires = "groups")]
+    key: Option<PathBuf>,
+    /// Give the sanitiser the right to replace these column groups (1 to 7), separated by commas
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=7))]
+    groups: Vec<u8>,
+    /// With --groups: only of these devices, separated by commas; default: all
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',', requires = "groups")]
+    devices: Vec<String>,
+    /// With --groups: from the epoch on that contains this time; default: all earlier epochs, too
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when, requires = "groups")]
+    since: Option<When>,
+    /// With --groups, up to the first epoch that ends at or after this time. Without --groups, end all
+    /// rights of the sanitiser there; what it signed for earlier epochs stays valid
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    until: Option<When>,
+    /// Remove the sanitiser. Nothing that it signed is accepted any longer
+    #[arg(long, conflicts_with_all = ["groups", "until"])]
+    remove: bool,
 }
 
 /// A roster that is being changed.
@@ -384,4 +412,37 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
         whats.push(format!("owner {name} removed"));
     }
     draft.write(&whats.join(", "), None)
+}
+
+pub(crate) fn sanitiser(arguments: &SetSanitiser) -> Result<(), Failure> {
+    let SetSanitiser { name, change, key, groups, devices, since, until, remove } = arguments;
+    let operator = files::secret_key(&change.operator)?;
+    let mut draft = Draft::open(change, &operator)?;
+    let calendar = draft.before.calendar();
+    let end_epoch = until.map(|until| until.epoch_after(calendar));
+    let what = if *remove {
+        draft.next.remove_sanitiser(name).map_err(named)?;
+        format!("sanitiser {name} removed")
+    } else if groups.is_empty() {
+        let Some(end) = end_epoch else {
+            return Err(Failure::usage("nothing to change: give --groups, --until or --remove"));
+        };
+        draft.next.end_sanitiser(name, end).map_err(named)?;
+        format!("the rights of sanitiser {name} end at {}", start_text(&draft.before, end))
+    } else {
+        let devices = match &devices[..] {
+            [] => None,
+            names => Some(files::devices(&draft.before, &change.roster, names)?),
+        };
+        let right = SanitiserRight {
+            devices,
+            groups: groups.iter().fold(Groups::NONE, |all, group| all.with(*group)),
+            first_epoch: since.map_or(EpochNumber(0), |since| since.epoch(calendar)),
+            end_epoch,
+        };
+        let key = key.as_deref().map(files::public_key).transpose()?;
+        draft.next.set_sanitiser(name, key.as_ref(), right).map_err(named)?;
+        format!("sanitiser {name}")
+    };
+    draft.write(&what, None)
 }

@@ -2,8 +2,10 @@
 //! a cloud, and proofs.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
-use crate::scene::{Cloud, Run, Scene};
+use crate::scene::{Cloud, Run, Scene, repository};
 
 const REFUSED: i32 = 3;
 const INCOMPLETE: i32 = 4;
@@ -80,6 +82,14 @@ fn length(scene: &Scene, path: &str) -> u64 {
     fs::metadata(scene.path(path)).unwrap().len()
 }
 
+/// Checks that the proof with some columns is shorter than that with all, unless it has all groups.
+/// Humidity is in group 0, which is always sent.
+fn check_length(scene: &Scene, names: &[&str]) {
+    let [some, whole] = ["some.mproof", "all.mproof"].map(|path| length(scene, path));
+    let has_all_groups = ["temperature", "power"].iter().all(|name| names.contains(name));
+    assert_eq!(some < whole, !has_all_groups, "{names:?}: {some} of {whole} bytes");
+}
+
 #[test]
 fn only_the_columns_that_are_asked_for_are_sent_and_verified() {
     let (scene, cloud) = three_groups();
@@ -93,10 +103,7 @@ fn only_the_columns_that_are_asked_for_are_sent_and_verified() {
         let mut sorted = names.to_vec();
         sorted.sort_by_key(|name| all[0].iter().position(|column| column == name));
         assert_eq!(columns(&scene, "some.csv"), only(&all, &sorted), "{names:?}");
-        let [some, whole] = ["some.mproof", "all.mproof"].map(|path| length(&scene, path));
-        // Humidity is in group 0, which is always sent.
-        let has_all_groups = ["temperature", "power"].iter().all(|name| names.contains(name));
-        assert_eq!(some < whole, !has_all_groups, "{names:?}: {some} of {whole} bytes");
+        check_length(&scene, names);
         // The proof verifies offline, with the same columns.
         let verify = with_roster(&scene, &format!("verify some.mproof -o again.csv {SECRET}"));
         verify.done();
@@ -210,7 +217,7 @@ fn groups_of_a_tree_are_stored_served_redacted_and_merged() {
     for names in [&["power"][..], &["humidity"], &["temperature", "power"]] {
         get(&scene, &cloud, "some", &format!("--columns {}", names.join(","))).done();
         assert_eq!(columns(&scene, "some.csv"), only(&all, names), "{names:?}");
-        assert!(length(&scene, "some.mproof") < length(&scene, "all.mproof"), "{names:?}");
+        check_length(&scene, names);
     }
     // A share of the readings, a sample, and single readings.
     let read = |choice: &str| {
@@ -231,8 +238,8 @@ fn groups_of_a_tree_are_stored_served_redacted_and_merged() {
     let redact = |name: &str, keep: &str| {
         with_roster(&scene, &format!("redact all.mproof {keep} -o {name}.mproof")).done();
     };
-    redact("few", "--devices dev1 --events 0/3-5 --columns temperature --drop");
-    redact("more", "--devices dev1 --events 0/5-9 --columns temperature --drop");
+    redact("few", "--devices dev1 --events 0/3-5 --columns temperature,humidity --drop");
+    redact("more", "--devices dev1 --events 0/5-9 --columns temperature,humidity --drop");
     with_roster(&scene, "merge few.mproof more.mproof -o both.mproof").done();
     let verify = format!("verify both.mproof --allow-redacted -o rows.csv {SECRET}");
     let report = with_roster(&scene, &verify).done().stderr;
@@ -241,12 +248,116 @@ fn groups_of_a_tree_are_stored_served_redacted_and_merged() {
     let shown = ["humidity", "temperature"];
     assert_eq!(only(&rows, &shown)[1..], only(&all, &shown)[4..11]);
     assert!(only(&rows, &["power"]).iter().skip(1).all(|row| row[0].is_empty()));
-    redact("rest", "--columns power --drop");
-    redact("one", "--columns temperature --drop");
+    redact("rest", "--columns power,humidity --drop");
+    redact("one", "--columns temperature,humidity --drop");
     with_roster(&scene, "merge rest.mproof one.mproof -o whole.mproof").done();
     with_roster(&scene, &format!("verify whole.mproof --allow-redacted -o rows.csv {SECRET}"))
         .done();
     assert_eq!(columns(&scene, "rows.csv"), all);
+}
+
+/// Makes `p.mproof` with all columns, and names the sanitiser `gw` of the groups 1 and 2.
+fn with_sanitiser() -> (Scene, Cloud) {
+    let (scene, cloud) = three_groups();
+    get(&scene, &cloud, "p", "").done();
+    scene.run(&["key", "new", "--out", "keys/gw"]).done();
+    let roster = "--roster roster.cbor --operator keys/op.key.pem";
+    let command = format!("roster sanitiser gw --key keys/gw.pub.pem --groups 1,2 {roster}");
+    scene.run(&command.split_whitespace().collect::<Vec<_>>()).done();
+    (scene, cloud)
+}
+
+fn sanitise(scene: &Scene, proof: &str, columns: &str, more: &str) -> Run {
+    let command = format!("sanitise {proof} --key keys/gw.key.pem {SECRET}");
+    with_roster(scene, &format!("{command} {columns} -o coarse.mproof {more}"))
+}
+
+#[test]
+fn a_sanitised_proof_is_refused_unless_its_sanitiser_is_accepted() {
+    let (scene, _cloud) = with_sanitiser();
+    let all = columns(&scene, "p.csv");
+    sanitise(&scene, "p.mproof", "--to temperature:Cel:i8", "--policy degrees").done();
+    let run = with_roster(&scene, "verify coarse.mproof");
+    let error = run.failed(REFUSED);
+    assert!(error.contains("ColumnSanitised: gw replaced the values of temperature"), "{error}");
+    let run = with_roster(&scene, "verify coarse.mproof --accept-sanitised gateway");
+    assert!(run.failed(USAGE).contains("no sanitiser gateway; its sanitisers are gw"), "{run:?}");
+    let verify = "verify coarse.mproof --accept-sanitised gw -o rows.csv";
+    let run = with_roster(&scene, &format!("{verify} {SECRET}")).done();
+    let report = "temperature is sanitised by gw in 1,800 rows: degrees";
+    assert!(run.stderr.contains(report), "{run:?}");
+    let rows = columns(&scene, "rows.csv");
+    assert_eq!(rows[0], ["humidity", "temperature", "power", "origin"]);
+    assert_eq!(only(&rows, &["humidity", "power"]), only(&all, &["humidity", "power"]));
+    let (coarse, fine) = (only(&rows, &["temperature"]), only(&all, &["temperature"]));
+    for (coarse, fine) in coarse.iter().zip(&fine).skip(1) {
+        assert_eq!(coarse[0], fine[0].split('.').next().unwrap());
+    }
+    let origin = "temperature sanitised by gw: degrees";
+    assert!(only(&rows, &["origin"])[1..].iter().all(|row| row[0] == origin));
+    for format in ["jsonl", "arrow", "parquet"] {
+        with_roster(&scene, &format!("{verify} --format {format}")).done();
+    }
+    let step = "--to power:W:u16 --step power=500 --to temperature:Cel:i8";
+    sanitise(&scene, "p.mproof", step, "--json").done();
+    let text = with_roster(&scene, &format!("{verify} --json")).done().out;
+    let policy = "power as u16 in steps of 500, temperature as i8";
+    assert!(text.contains(policy), "{text}");
+    let powers = only(&columns(&scene, "rows.csv"), &["power"]);
+    assert!(powers[1..].iter().all(|row| row[0].parse::<u32>().unwrap() % 500 == 0));
+}
+
+#[test]
+fn what_a_sanitiser_must_not_replace_is_an_error_by_name() {
+    let (scene, _cloud) = with_sanitiser();
+    for (columns, name) in [
+        ("--to humidity:%RH:u8", "GroupsOutOfRange"),
+        ("--to temperature:K:i8", "FieldMismatch"),
+        ("--to attic::u8", "UnknownColumn"),
+        ("--to temperature:Cel:bool", "WrongValueType"),
+        ("--to temperature:Cel", "MalformedField"),
+    ] {
+        let run = sanitise(&scene, "p.mproof", columns, "");
+        assert!(run.failed(USAGE).contains(name), "{columns}: {run:?}");
+        assert!(!scene.path("coarse.mproof").exists());
+    }
+    sanitise(&scene, "p.mproof", "--to temperature:Cel:i8", "").done();
+    // The operator takes the rights away, and then the sanitiser.
+    let roster = "--roster roster.cbor --operator keys/op.key.pem";
+    let change = |what: &str| {
+        let command = format!("roster sanitiser gw {what} {roster}");
+        scene.run(&command.split_whitespace().collect::<Vec<_>>()).done();
+    };
+    let verify = || with_roster(&scene, "verify coarse.mproof --accept-sanitised gw");
+    verify().done();
+    change("--until 2030-01-01");
+    verify().done();
+    change("--until 2026-01-01T00:00:00Z");
+    assert!(verify().failed(REFUSED).contains("SanitiserNotPermitted"));
+    change("--remove");
+    assert!(verify().failed(USAGE).contains("no sanitiser gw; its sanitisers are none"));
+    let run = with_roster(&scene, "verify coarse.mproof");
+    assert!(run.failed(REFUSED).contains("UnknownSanitiser"), "{run:?}");
+    let run = sanitise(&scene, "p.mproof", "--to temperature:Cel:i8", "");
+    assert!(run.failed(USAGE).contains("UnknownSanitiser"), "{run:?}");
+}
+
+#[test]
+fn the_example_of_sanitising_works() {
+    let (scene, cloud) = three_groups();
+    get(&scene, &cloud, "p", "").done();
+    let page = fs::read_to_string(repository("docs/redaction.md")).unwrap();
+    let script = page.split("```bash\n").nth(1).unwrap().split("```").next().unwrap();
+    let binary = Path::new(env!("CARGO_BIN_EXE_moteseal")).parent().unwrap();
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", script])
+        .current_dir(scene.path(""))
+        .env("PATH", path)
+        .env("XDG_STATE_HOME", scene.path("state"))
+        .output();
+    let run = Run::of(output.unwrap()).done();
+    assert!(run.out.contains("temperature sanitised by gw: temperature as i8"), "{run:?}");
 }
 
 /// Eight columns of 4 bytes, each in its own group, a reading a second for four hours.

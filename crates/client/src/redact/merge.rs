@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_verify::sanitised::WaitingStatements;
 use moteseal_verify::{Event, Roster};
 
 use super::RedactError;
@@ -16,6 +17,7 @@ use crate::error::Error;
 use crate::proof::{self, Extent, Scope};
 use crate::rejection::Rejection;
 use crate::rows::NoRows;
+use crate::sanitised::Accepted;
 use crate::session::{Session, all_threads};
 
 /// The maximum size of all parts, in MiB.
@@ -36,9 +38,11 @@ pub fn merge<R: Read>(
     roster: &Roster,
     out: &Path,
 ) -> Result<Report, Error> {
-    let mut merger = Merger { roster, extent: None, parts: BTreeMap::new(), size: 0 };
+    let (parts, statements) = (BTreeMap::new(), WaitingStatements::default());
+    let mut merger = Merger { roster, extent: None, parts, statements, size: 0 };
     for (source, path) in sources {
-        let mut session = Session::of_proof(roster, None).with_threads(all_threads());
+        let mut session =
+            Session::of_proof(roster, None).with_threads(all_threads()).accepting(Accepted::All);
         proof::pieces(source, path, &mut |piece| {
             session.observe(piece, &mut |event| merger.event(event))
         })?;
@@ -51,6 +55,7 @@ struct Merger<'r> {
     roster: &'r Roster,
     extent: Option<Extent>,
     parts: BTreeMap<DeviceId, BTreeMap<SealIndex, OwnedPart>>,
+    statements: WaitingStatements,
     /// The size of all parts, in bytes.
     size: usize,
 }
@@ -66,7 +71,13 @@ impl Merger<'_> {
             }
             Event::Proven(proven) => {
                 let device = proven.seal.statement().device;
-                Ok(self.add(device, OwnedPart::of(proven))?)
+                let sanitised =
+                    self.statements.take(proven, self.roster).map_err(Rejection::from)?;
+                Ok(self.add(device, OwnedPart::of(proven, sanitised))?)
+            }
+            Event::Sanitised(signed, cells) => {
+                let pushed = self.statements.push((signed, cells), self.roster);
+                Ok(pushed.map_err(Rejection::from)?)
             }
             _ => Ok(()),
         }
@@ -97,7 +108,12 @@ impl Merger<'_> {
                 let before = known.size() + part.size();
                 let name = || device_name(self.roster, device);
                 let merged = known.merge(part);
-                merged.map_err(|NotMergeable| RedactError::NotMergeable { name: name(), index })?;
+                merged.map_err(|error| match error {
+                    NotMergeable::Parts => RedactError::NotMergeable { name: name(), index },
+                    NotMergeable::Statements => {
+                        RedactError::SanitiserEquivocation { name: name(), index }
+                    }
+                })?;
                 self.size = self.size + known.size() - before;
             }
             Some(_) => {
@@ -115,7 +131,7 @@ impl Merger<'_> {
     fn write(self, out: &Path) -> Result<Report, Error> {
         let Self { roster, extent, mut parts, .. } = self;
         let extent = extent.ok_or(RedactError::NothingLeft)?;
-        let mut output = Output::create(out, &extent, roster)?;
+        let mut output = Output::create(out, &Scope::Redacted(extent.clone()), roster)?;
         for device in &extent.devices {
             let (mut run, mut newest) = (Vec::new(), None);
             for (index, part) in parts.remove(device).unwrap_or_default() {

@@ -11,8 +11,9 @@ use super::RedactError;
 use super::part::OwnedPart;
 use crate::completeness::Report;
 use crate::error::Error;
-use crate::proof::{Extent, ProofWriter, Scope};
+use crate::proof::{ProofWriter, Scope};
 use crate::rows::NoRows;
+use crate::sanitised::Accepted;
 use crate::session::{PIECE, Session, all_threads};
 
 /// A proof that is being written.
@@ -30,17 +31,24 @@ pub(super) struct Output<'r> {
 }
 
 impl<'r> Output<'r> {
-    pub(super) fn create(path: &Path, extent: &Extent, roster: &'r Roster) -> Result<Self, Error> {
-        let (scope, mut bytes) = (Scope::Redacted(extent.clone()), Vec::new());
+    pub(super) fn create(path: &Path, scope: &Scope, roster: &'r Roster) -> Result<Self, Error> {
+        let mut bytes = Vec::new();
         write::proof(&mut bytes, &scope.encode(roster));
         Ok(Self {
             roster,
             writer: ProofWriter::create(path)?,
-            session: Session::of_proof(roster, None).with_threads(all_threads()),
+            session: Session::of_proof(roster, None)
+                .with_threads(all_threads())
+                .accepting(Accepted::All),
             bytes,
             schema: None,
             newest: None,
         })
+    }
+
+    /// Writes a manifest, which must be before all parts.
+    pub(super) fn manifest(&mut self, manifest: &[u8]) {
+        write::manifest(&mut self.bytes, manifest);
     }
 
     /// Writes consecutive seals, of which the last one is signed, from the first one on that the proof

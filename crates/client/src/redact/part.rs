@@ -10,7 +10,8 @@ use moteseal_seal::stream::{Item, Part, Select, Selection};
 use moteseal_seal::tree::sibling_count;
 use moteseal_seal::{Authentic, Seal, Statement};
 use moteseal_verify::redaction::{Content, RedactionError, hide, merge_parts};
-use moteseal_verify::{Proven, SchemaEntry, write};
+use moteseal_verify::sanitised::Statement as SanitiserStatement;
+use moteseal_verify::{Proven, Sanitised, SchemaEntry, write};
 
 use super::tree::Leaves;
 
@@ -24,6 +25,23 @@ pub(super) struct OwnedPart {
     selected: Selected,
     digests: Vec<u8>,
     events: Vec<u8>,
+    /// The cells by which sanitisers replaced hidden groups, by ascending group.
+    sanitised: Vec<Attached>,
+}
+
+/// The cells by which a sanitiser replaced those of a column group, with its signed statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attached {
+    pub(super) statement: SanitiserStatement,
+    pub(super) signed: Vec<u8>,
+    pub(super) cells: Vec<u8>,
+}
+
+impl From<Sanitised> for Attached {
+    fn from(of: Sanitised) -> Self {
+        let (statement, signed) = (of.statement().clone(), of.signed().to_vec());
+        Self { statement, signed, cells: of.cells().to_vec() }
+    }
 }
 
 /// The content of a part of one of the trees of a seal.
@@ -96,13 +114,15 @@ impl OwnedPart {
             selected,
             digests,
             events,
+            sanitised: Vec::new(),
         }
     }
 
-    /// Returns the whole part.
-    pub(super) fn of(proven: &Proven<'_>) -> Self {
-        let selected = selected(&proven.part.select);
-        Self::with(proven, selected, proven.part.digests.to_vec(), proven.part.events.to_vec())
+    /// Returns the whole part, with the sanitised cells that belong to it.
+    pub(super) fn of(proven: &Proven<'_>, sanitised: Vec<Sanitised>) -> Self {
+        let (digests, events) = (proven.part.digests.to_vec(), proven.part.events.to_vec());
+        let part = Self::with(proven, selected(&proven.part.select), digests, events);
+        Self { sanitised: sanitised.into_iter().map(Attached::from).collect(), ..part }
     }
 
     /// Returns the statement of the seal, without events.
@@ -116,13 +136,15 @@ impl OwnedPart {
         Self::with(proven, Selected::Levels(0), root, Vec::new())
     }
 
-    /// Returns the part with the events only that `keeps` selects.
+    /// Returns the part with the events only that `keeps` selects, and without sanitised cells unless
+    /// all events are kept.
     ///
     /// # Errors
     /// [`NoSingleEvents`] if the part has events, and its seal is a star, of which no single events can
     /// be omitted.
     pub(super) fn keeping(
         proven: &Proven<'_>,
+        sanitised: Vec<Sanitised>,
         mut keeps: impl FnMut(Sequence) -> bool,
     ) -> Result<Self, NoSingleEvents> {
         if proven.sample.is_empty() {
@@ -138,7 +160,7 @@ impl OwnedPart {
             return Ok(Self::bare(proven));
         }
         if kept.len() == all.len() {
-            return Ok(Self::of(proven));
+            return Ok(Self::of(proven, sanitised));
         }
         let content = (proven.part.digests, proven.part.events);
         let narrowed = || {
@@ -165,6 +187,7 @@ impl OwnedPart {
     /// [`RedactionError`], which a verified part does not cause.
     pub(super) fn show_only(&mut self, kept: Groups) -> Result<(), RedactionError> {
         let kept = kept.with(0);
+        self.sanitised.retain(|of| kept.contains(of.statement.column_group));
         let Some(layout) = self.schema.groups.as_deref() else { return Ok(()) };
         let dropped = layout.shown().without(kept);
         if dropped.is_empty() {
@@ -184,6 +207,20 @@ impl OwnedPart {
             (self.digests, self.events) = shown;
         }
         self.schema = self.schema.projection(self.schema.shown().without(dropped))?;
+        Ok(())
+    }
+
+    /// Hides the column group of sanitised cells, and adds the cells.
+    ///
+    /// # Errors
+    /// As for [`show_only`](Self::show_only).
+    pub(super) fn attach(&mut self, new: Attached) -> Result<(), RedactionError> {
+        let group = new.statement.column_group;
+        let sanitised = std::mem::take(&mut self.sanitised);
+        self.show_only(self.schema.shown().without(Groups::NONE.with(group)))?;
+        self.sanitised = sanitised;
+        let place = self.sanitised.partition_point(|of| of.statement.column_group < group);
+        self.sanitised.insert(place, new);
         Ok(())
     }
 
@@ -214,7 +251,9 @@ impl OwnedPart {
             Selected::Levels(_) => 0,
             Selected::Events(selected) => size_of_val(&selected[..]),
         };
-        size_of::<Self>() + selected + self.digests.len() + self.events.len()
+        let attached = |of: &Attached| of.signed.len() + of.cells.len();
+        let sanitised = self.sanitised.iter().map(attached).sum::<usize>();
+        size_of::<Self>() + selected + self.digests.len() + self.events.len() + sanitised
     }
 
     /// Adds what another part of the same seal shows.
@@ -229,13 +268,16 @@ impl OwnedPart {
                 self.signature = self.signature.take().or(signature);
                 return Ok(());
             }
-            if self.schema.shown() == other.schema.shown() {
+            let has_sanitised = !self.sanitised.is_empty() || !other.sanitised.is_empty();
+            if has_sanitised {
+                self.merge_sanitised(&other)?;
+            } else if self.schema.shown() == other.schema.shown() {
                 self.add_events(&other)?;
             } else if self.selected == other.selected {
-                self.add_groups(&other).ok_or(NotMergeable)?;
+                self.add_groups(&other).ok_or(NotMergeable::Parts)?;
             } else if !self.contains(&other) {
                 if !other.contains(self) {
-                    return Err(NotMergeable);
+                    return Err(NotMergeable::Parts);
                 }
                 let Self { schema, selected, digests, events, .. } = &other;
                 self.schema = Arc::clone(schema);
@@ -244,6 +286,43 @@ impl OwnedPart {
             }
         }
         self.signature = self.signature.take().or(other.signature);
+        Ok(())
+    }
+
+    /// Adds what another part shows, if one of them has sanitised cells. These are for the events of
+    /// their part, so parts with other events are not merged. Cells of the device take the place of
+    /// sanitised ones.
+    fn merge_sanitised(&mut self, other: &Self) -> Result<(), NotMergeable> {
+        if self.selected != other.selected {
+            if other.sanitised.is_empty() && self.contains(other) {
+                return Ok(());
+            }
+            if self.sanitised.is_empty() && other.contains(self) {
+                let signature = self.signature.take();
+                *self = Self { signature, ..other.clone() };
+                return Ok(());
+            }
+            return Err(NotMergeable::Parts);
+        }
+        let mut merged = self.clone();
+        if self.schema.shown() != other.schema.shown() {
+            merged.add_groups(other).ok_or(NotMergeable::Parts)?;
+        }
+        for new in &other.sanitised {
+            let group = |of: &Attached| of.statement.column_group;
+            match merged.sanitised.iter().find(|of| group(of) == group(new)) {
+                None => merged.sanitised.push(new.clone()),
+                Some(known) if known == new => {}
+                Some(known) if known.statement.has_scope_of(&new.statement) => {
+                    return Err(NotMergeable::Statements);
+                }
+                Some(_) => return Err(NotMergeable::Parts),
+            }
+        }
+        let shown = merged.schema.shown();
+        merged.sanitised.retain(|of| !shown.contains(of.statement.column_group));
+        merged.sanitised.sort_by_key(|of| of.statement.column_group);
+        *self = merged;
         Ok(())
     }
 
@@ -275,7 +354,7 @@ impl OwnedPart {
                 self.selected = Selected::Levels(mask);
             }
             _ => {
-                let (selected, digests, events) = self.union(other).ok_or(NotMergeable)?;
+                let (selected, digests, events) = self.union(other).ok_or(NotMergeable::Parts)?;
                 self.selected = Selected::Events(selected);
                 (self.digests, self.events) = (digests, events);
             }
@@ -324,8 +403,11 @@ impl OwnedPart {
         Some(())
     }
 
-    /// Appends the encoding of the part.
+    /// Appends the encoding of the part, after the sanitised cells.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
+        for of in &self.sanitised {
+            write::sanitised(out, &of.signed, &of.cells);
+        }
         self.encode(out, self.signature.as_deref());
     }
 
@@ -355,10 +437,15 @@ impl From<RedactionError> for NoSingleEvents {
     }
 }
 
-/// Two parts of a seal show different events and different column groups, so that no part shows
-/// exactly what either shows.
+/// Why two parts of a seal cannot be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotMergeable;
+pub(super) enum NotMergeable {
+    /// They show different events and different column groups, or cells of different sanitisers for
+    /// one group, so that no part shows exactly what either shows.
+    Parts,
+    /// A sanitiser signed two different statements of one scope.
+    Statements,
+}
 
 /// Decodes a part.
 fn part(bytes: &[u8]) -> Option<Part<'_>> {

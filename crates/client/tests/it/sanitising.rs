@@ -394,7 +394,7 @@ proptest! {
         temperatures in prop::collection::vec(-12_000..12_000_i16, 2..40),
     ) {
         let world = World::new(temperatures);
-        let all = ["seen", "temperature", "place"];
+        let all = ["seen", "temperature", "place", "power"];
         let coarse = world.coarse(&world.proof);
         // Redacting to all columns changes the scope only, so that proofs can be compared.
         let whole = world.dropped(&world.proof, &all);
@@ -410,7 +410,7 @@ proptest! {
         let values: Vec<_> = found.0.iter().map(|cell| cell.0.clone()).collect();
         prop_assert_eq!(values, world.degrees());
         // Hiding the sanitised group removes its cells.
-        let kept = ["seen", "place"];
+        let kept = ["seen", "place", "power"];
         let gone = world.dropped(&coarse, &kept);
         prop_assert_eq!(&gone, &world.dropped(&world.proof, &kept));
         prop_assert_eq!(&stripped(&gone), &gone);

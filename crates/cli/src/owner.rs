@@ -318,7 +318,24 @@ fn forget(arguments: &Forget) -> Result<(), Failure> {
         "keys before {start} erased from {}; grants and backups that were made before still open them",
         count(changed as u64, "secret")
     );
-    report_lines([text], || json!({ "before_epoch": epoch.0, "before": start, "secrets": changed }))
+    let copies = owner.copies(&roster, devices);
+    let mut lines = vec![text];
+    if let Some(first) = copies.first() {
+        let more = match copies.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        lines.push(format!(
+            "{}{more}: a device's copy opens everything of its device, too; remove it: shred -u FILE",
+            first.display()
+        ));
+    }
+    report_lines(lines, || {
+        let copies: Vec<_> = copies.iter().map(|path| path.display().to_string()).collect();
+        json!({
+            "before_epoch": epoch.0, "before": start, "secrets": changed, "copies": copies,
+        })
+    })
 }
 
 fn backup(arguments: &Backup) -> Result<(), Failure> {

@@ -107,10 +107,19 @@ fn a_grant_names_a_roster_of_the_history() {
         Roster::open(&next.issue().unwrap(), &operator.public()).unwrap()
     };
     let replaced = after(&|next| next.set_owner("alice", &key(5).public()).unwrap());
-    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "NotAuthentic");
+    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "OwnerKeyChanged");
+    // The owner gets the new key and signs with it. Without a change of the roster, it is just a wrong key.
+    let mut rotated = alice(1);
+    assert_eq!(rotated.rotate_key(key(5)), key(5).public());
+    let rotated = Owner::decode(&rotated.encode().unwrap()).unwrap();
+    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
+    let request = request(&devices, &recipients, 1000, 1001);
+    assert_eq!(rotated.sign_grant(&request, &third).unwrap_err().name(), "WrongOwnerKey");
+    let anew = rotated.sign_grant(&request, &replaced).unwrap();
+    assert_eq!(name(OpenGrant::verify(&anew, &replaced)), "opened");
     let esp = SecretKey::from_seed(Algorithm::Esp256, &[5; 32]).unwrap();
     let replaced = after(&|next| next.set_owner("alice", &esp.public()).unwrap());
-    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "AlgorithmMismatch");
+    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "OwnerKeyChanged");
     let removed = after(&|next| next.remove_owner("alice").unwrap());
     assert_eq!(name(OpenGrant::verify(&signed, &removed)), "UnknownOwner");
 

@@ -93,7 +93,9 @@ named_errors! {
         GrantOutdated =>
             "the length of the group's epochs has changed since the grant was made; ask the owner for a new grant",
         /// The key of the epoch has been erased.
-        KeyErased => "the key of this epoch has been erased",
+        KeyErased =>
+            "the key of this epoch has been erased; to seal the epoch again, a device needs a new stream secret \
+             (`moteseal owner add --from`)",
         /// The key does not have the commitment that the seal states.
         WrongKey => "the key is not the one that the device encrypted with",
     }

@@ -171,6 +171,7 @@ impl OpenGrant {
                 generation: stream.generation,
                 column: *column,
                 epochs: ranges(stream.base, nodes, &within),
+                is_outdated: is_outside(stream.base, nodes, &within),
                 nodes: nodes.len(),
             })
         });
@@ -239,6 +240,15 @@ fn ranges(
     ranges
 }
 
+/// Returns whether nodes open an epoch that is not in the range `within`.
+fn is_outside(base: EpochNumber, nodes: &[Node], within: &Range<EpochNumber>) -> bool {
+    nodes.iter().any(|node| {
+        let (first, last) = node.offsets().into_inner();
+        let epochs = [first, last].map(|offset| EpochNumber(base.0 + u64::from(offset)));
+        !epochs.iter().all(|epoch| within.contains(epoch))
+    })
+}
+
 /// What a grant opens. It contains no key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
@@ -269,6 +279,9 @@ pub struct GrantedColumn {
     pub column: ColumnId,
     /// The epochs within the granted time, as ranges from a first to a last epoch, ascending.
     pub epochs: Vec<(EpochNumber, EpochNumber)>,
+    /// Whether the nodes also open epochs outside the granted time, because the group's epochs have got other
+    /// lengths since. Such an epoch is `GrantOutdated`.
+    pub is_outdated: bool,
     /// The number of nodes.
     pub nodes: usize,
 }

@@ -44,6 +44,8 @@ fn opened(grant: &OpenGrant) -> Vec<u64> {
         let listed: Vec<u64> =
             column.epochs.iter().flat_map(|(first, last)| first.0..=last.0).collect();
         assert_eq!(listed, found);
+        // The nodes are those of 24 epochs.
+        assert_eq!(column.is_outdated, found.len() < 24);
     }
     found
 }

@@ -55,7 +55,9 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
         .map(|(device, name)| format!("{}  {name}", name_of(&roster, *device)))
         .collect();
     let moved = sealed.moved.iter();
-    lines.extend(moved.map(|(device, name)| format!("{}  {name}  moved", name_of(&roster, *device))));
+    lines.extend(
+        moved.map(|(device, name)| format!("{}  {name}  moved", name_of(&roster, *device))),
+    );
     lines.push(format!("{} added", count(added.len() as u64, "column")));
     if !added.is_empty() {
         lines.push(OLD_BACKUPS.to_owned());
@@ -105,71 +107,72 @@ impl Sealed {
         roster: &Roster,
         chosen: &[DeviceId],
     ) -> Result<(), Failure> {
-    let fail = |error: std::io::Error| Failure::file("read", path, &error);
-    let mut file = crate::verify::open(path)?;
-    let mut reader = StreamReader::new(roster, Limits::default());
-    if file.is_proof() {
-        reader = reader.of_proof();
-    }
-    let mut seen = BTreeSet::new();
-    let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
-        let Event::Proven(proven) = event else { return Ok(()) };
-        let device = proven.seal.statement().device;
-        let is_wanted = if chosen.is_empty() {
-            !owner.streams_of(device).is_empty()
-        } else {
-            chosen.contains(&device)
+        let fail = |error: std::io::Error| Failure::file("read", path, &error);
+        let mut file = crate::verify::open(path)?;
+        let mut reader = StreamReader::new(roster, Limits::default());
+        if file.is_proof() {
+            reader = reader.of_proof();
+        }
+        let mut seen = BTreeSet::new();
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            let Event::Proven(proven) = event else { return Ok(()) };
+            let device = proven.seal.statement().device;
+            let is_wanted = if chosen.is_empty() {
+                !owner.streams_of(device).is_empty()
+            } else {
+                chosen.contains(&device)
+            };
+            // All seals of an epoch have their keys from the same epoch keys.
+            let place = (device, proven.schema.digest.0, proven.seal.statement().epoch);
+            if is_wanted && seen.insert(place) {
+                self.add_seal(owner, &proven, roster, path);
+            }
+            Ok(())
         };
-        // All seals of an epoch have their keys from the same epoch keys.
-        let place = (device, proven.schema.digest.0, proven.seal.statement().epoch);
-        if is_wanted && seen.insert(place) {
-            self.add_seal(owner, &proven, roster, path);
-        }
-        Ok(())
-    };
-    let mut piece = vec![0; PIECE];
-    let result = loop {
-        let length = file.read(&mut piece).map_err(fail)?;
-        if length == 0 {
-            break reader.finish(&mut visit);
-        }
-        if let Err(error) = reader.feed(&piece[..length], &mut visit) {
-            break Err(error);
-        }
-    };
-    result.map_err(|error| {
-        Failure::new(Exit::Refused, &error).with_name(error.name()).about(path)
-    })
+        let mut piece = vec![0; PIECE];
+        let result = loop {
+            let length = file.read(&mut piece).map_err(fail)?;
+            if length == 0 {
+                break reader.finish(&mut visit);
+            }
+            if let Err(error) = reader.feed(&piece[..length], &mut visit) {
+                break Err(error);
+            }
+        };
+        result.map_err(|error| {
+            Failure::new(Exit::Refused, &error).with_name(error.name()).about(path)
+        })
     }
 
     fn add_seal(&mut self, owner: &mut Owner, proven: &Proven<'_>, roster: &Roster, path: &Path) {
-    let statement = proven.seal.statement();
-    let (Some(keys), Ok(schema)) = (&statement.keys, Schema::decode(&proven.schema.bytes)) else {
-        return;
-    };
-    for ((field, column), commitment) in schema.encrypted_columns().zip(keys.commitments()) {
-        let Some(suite) = field.suite else { continue };
-        let seal = KeyRequest {
-            device: statement.device,
-            column,
-            epoch: statement.epoch,
-            index: statement.index,
-            suite,
-            nonce: keys.nonce(),
+        let statement = proven.seal.statement();
+        let (Some(keys), Ok(schema)) = (&statement.keys, Schema::decode(&proven.schema.bytes))
+        else {
+            return;
         };
-        let (device, name) = (statement.device, field.name);
-        match owner.add_sealed_column(&seal, commitment, name) {
-            // The owner has forgotten the keys of the epoch.
-            Ok(_) | Err(OwnerError::Access(KeyAccessError::EpochOutOfKeyRange)) => {}
-            Err(OwnerError::ColumnMoved { .. }) if self.may_move => {
-                match owner.move_sealed_column(&seal, commitment, name) {
-                    Ok(_) => _ = self.moved.insert((device, name.to_owned())),
-                    Err(error) => self.fail(&error, (device, name), roster, path),
+        for ((field, column), commitment) in schema.encrypted_columns().zip(keys.commitments()) {
+            let Some(suite) = field.suite else { continue };
+            let seal = KeyRequest {
+                device: statement.device,
+                column,
+                epoch: statement.epoch,
+                index: statement.index,
+                suite,
+                nonce: keys.nonce(),
+            };
+            let (device, name) = (statement.device, field.name);
+            match owner.add_sealed_column(&seal, commitment, name) {
+                // The owner has forgotten the keys of the epoch.
+                Ok(_) | Err(OwnerError::Access(KeyAccessError::EpochOutOfKeyRange)) => {}
+                Err(OwnerError::ColumnMoved { .. }) if self.may_move => {
+                    match owner.move_sealed_column(&seal, commitment, name) {
+                        Ok(_) => _ = self.moved.insert((device, name.to_owned())),
+                        Err(error) => self.fail(&error, (device, name), roster, path),
+                    }
                 }
+                Err(error) => self.fail(&error, (device, name), roster, path),
             }
-            Err(error) => self.fail(&error, (device, name), roster, path),
         }
-    }
     }
 
     fn fail(
@@ -181,7 +184,8 @@ impl Sealed {
     ) {
         let mut text = with_name(roster, device, &error.to_string());
         if let OwnerError::ColumnMoved { .. } = error {
-            text += "; with --move, grants open the seals from this one on, and no longer those before";
+            text +=
+                "; with --move, grants open the seals from this one on, and no longer those before";
         }
         let failure = || {
             let of = format!("{}: column {column}", name_of(roster, device));

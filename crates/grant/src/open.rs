@@ -152,10 +152,10 @@ impl OpenGrant {
             Err(OpenError::AlgorithmMismatch)
         };
         // The roster does not have the keys of its earlier versions.
-        checked.map_err(|error| match error {
-            _ if payload.roster != roster.digest() => OpenError::OwnerKeyChanged,
-            error => error,
-        })?;
+        if checked.is_err() && payload.roster != roster.digest() {
+            return Err(OpenError::OwnerKeyChanged);
+        }
+        checked?;
         let (owner_name, calendar) = (owner.name.clone(), roster.calendar().clone());
         Ok(Self { payload, owner_name, calendar })
     }

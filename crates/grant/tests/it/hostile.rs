@@ -112,8 +112,6 @@ fn a_grant_names_a_roster_of_the_history() {
     let mut rotated = alice(1);
     assert_eq!(rotated.rotate_key(key(5)), key(5).public());
     let rotated = Owner::decode(&rotated.encode().unwrap()).unwrap();
-    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
-    let request = request(&devices, &recipients, 1000, 1001);
     assert_eq!(rotated.sign_grant(&request, &third).unwrap_err().name(), "WrongOwnerKey");
     let anew = rotated.sign_grant(&request, &replaced).unwrap();
     assert_eq!(name(OpenGrant::verify(&anew, &replaced)), "opened");

@@ -201,6 +201,18 @@ class Roster {
     return this.periods[0];
   }
 
+  /** The start of an epoch, in Unix milliseconds. */
+  epochStart(epoch) {
+    const p = this.periodOf(epoch);
+    return p.startMs + (epoch - p.firstEpoch) * p.epochMs;
+  }
+
+  /** The epoch of an instant. Before the first period, epochs have its length. */
+  epochOf(ms) {
+    const p = this.periods.findLast((q) => q.startMs <= ms);
+    return p === undefined ? ms / this.periods[0].epochMs : p.firstEpoch + (ms - p.startMs) / p.epochMs;
+  }
+
   hasEpoch(epoch) {
     return epoch >= this.periods[0].firstEpoch && (this.lastEpoch === null || epoch <= this.lastEpoch);
   }

@@ -173,6 +173,17 @@ class Roster:
         begun = [period for period in self.periods if period.first_epoch <= epoch]
         return begun[-1] if begun else self.periods[0]
 
+    def epoch_start(self, epoch):
+        """The start of an epoch, in Unix milliseconds."""
+        period = self.period(epoch)
+        return period.start_ms + (epoch - period.first_epoch) * period.epoch_ms
+
+    def epoch_of(self, ms):
+        """The epoch of an instant. Before the first period, epochs have its length."""
+        begun = [period for period in self.periods if period.start_ms <= ms]
+        period = begun[-1] if begun else self.periods[0]
+        return period.first_epoch + (ms - period.start_ms) // period.epoch_ms
+
     def contains(self, epoch):
         return self.periods[0].first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
 

@@ -311,6 +311,8 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     }
     let end = contents.not_after_ms.map_or_else(|| "no end".to_owned(), display_ms);
     out.line(format_args!("not after  {end}"))?;
+    let until = contents.time.until_ms.map_or_else(|| "no end".to_owned(), display_ms);
+    out.line(format_args!("time       {} to {until}", display_ms(contents.time.since_ms)))?;
     for granted in &contents.columns {
         let spans: Vec<_> =
             granted.epochs.iter().map(|(first, last)| time::span(&roster, *first, *last)).collect();
@@ -321,7 +323,15 @@ fn show(arguments: &Show) -> Result<(), Failure> {
             spans.join(", ")
         ))?;
     }
-    report_lines([count(contents.columns.len() as u64, "column")], || json!(null))
+    let mut lines = vec![count(contents.columns.len() as u64, "column")];
+    if contents.columns.iter().any(|granted| granted.is_outdated) {
+        lines.push(
+            "the length of the group's epochs has changed since the grant was made, and it does not open all of \
+             its time; ask the owner for a new one"
+                .to_owned(),
+        );
+    }
+    report_lines(lines, || json!(null))
 }
 
 fn name(roster: &Roster, device: DeviceId) -> String {
@@ -338,6 +348,7 @@ fn to_json(roster: &Roster, contents: &Contents, names: &ColumnNames) -> serde_j
             "column": id.to_string(),
             "name": names.get(id),
             "epochs": epochs,
+            "outdated": granted.is_outdated,
             "nodes": granted.nodes,
         })
     };
@@ -349,6 +360,8 @@ fn to_json(roster: &Roster, contents: &Contents, names: &ColumnNames) -> serde_j
         "owner": contents.owner,
         "roster": contents.roster.to_string(),
         "purpose": contents.purpose,
+        "since_ms": contents.time.since_ms,
+        "until_ms": contents.time.until_ms,
         "recipients": recipients,
         "passphrase": recipients.is_none(),
         "not_after_ms": contents.not_after_ms,

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use moteseal_client::start_text;
 use moteseal_core::identity::{MAX_PEM, encode_public_pem};
 use moteseal_core::record::DeviceId;
-use moteseal_core::signature::Algorithm;
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_grant::{BackupError, Owner, OwnerError, Share};
 use moteseal_verify::Roster;
 use serde_json::json;
@@ -60,6 +60,16 @@ pub(crate) enum Command {
                             start, needs a new secret instead: moteseal owner add --from TIME"
     )]
     Copy(Copy),
+    /// Give an owner a new signing key, for example after somebody has copied its file. The secrets of its
+    /// devices stay.
+    #[command(
+        after_help = "Example: moteseal owner rotate-key --owner keys/alice.owner --out keys/alice-2.pub.pem\n\
+                            writes the new public key, which goes to the operator, who runs\n\
+                            \x20   moteseal roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice-2.pub.pem\n\
+                            All programs then refuse grants that the old key has signed (OwnerKeyChanged); make them anew. A thief of the\n\
+                            file still has the secrets: give the devices new ones, too (moteseal owner add --from TIME)."
+    )]
+    RotateKey(RotateKey),
     /// Erase the keys of the past. Nobody can make grants for it any more.
     #[command(
         after_help = "Example: moteseal owner forget --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem --before -90d\n\
@@ -128,6 +138,23 @@ pub(crate) struct AddColumns {
     devices: Vec<String>,
     #[command(flatten)]
     columns: Columns,
+    /// With --seals: move a column that a device has begun again, for example after it lost its keys. Grants
+    /// then open its seals from these on, and no longer those before; make grants for the past first
+    #[arg(long = "move", requires = "seals")]
+    move_columns: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RotateKey {
+    /// The owner's file
+    #[arg(long, value_name = "FILE")]
+    owner: PathBuf,
+    /// The file to write: the new public key
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The suite of the owner's signatures: ed25519, esp256 or ml-dsa-44
+    #[arg(long, value_name = "SUITE", default_value = "ed25519", value_parser = ["ed25519", "esp256", "ml-dsa-44"])]
+    alg: String,
 }
 
 #[derive(Args, Debug)]
@@ -216,6 +243,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Add(arguments) => add(arguments),
         Command::AddColumns(arguments) => later::add_columns(arguments),
         Command::Copy(arguments) => later::copy(arguments),
+        Command::RotateKey(arguments) => later::rotate_key(arguments),
         Command::Forget(arguments) => forget(arguments),
         Command::Backup(arguments) => backup(arguments),
         Command::Restore(arguments) => restore(arguments),
@@ -243,10 +271,23 @@ fn named(error: BackupError) -> Failure {
     Failure::named(exit, error.named())
 }
 
-fn new(arguments: &New) -> Result<(), Failure> {
-    let algorithm = Algorithm::from_name(&arguments.alg).ok_or_else(|| {
-        Failure::usage(format_args!("--alg {}: use ed25519, esp256 or ml-dsa-44", arguments.alg))
+/// Makes a signing key of a suite.
+fn new_key(suite: &str) -> Result<SecretKey, Failure> {
+    let algorithm = Algorithm::from_name(suite).ok_or_else(|| {
+        Failure::usage(format_args!("--alg {suite}: use ed25519, esp256 or ml-dsa-44"))
     })?;
+    key::generate(algorithm)
+}
+
+/// Writes the file of an owner's public key. Never replaces a file.
+fn write_public(path: &Path, key: &PublicKey) -> Result<(), Failure> {
+    let mut pem = [0; MAX_PEM];
+    let text =
+        encode_public_pem(key, &mut pem).map_err(|error| Failure::new(Exit::Internal, error))?;
+    crate::files::create(path, text.as_bytes(), 0o644)
+}
+
+fn new(arguments: &New) -> Result<(), Failure> {
     let name = arguments.out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Failure::usage(format_args!(
             "--out {} does not name a file; for example: --out keys/alice",
@@ -256,13 +297,10 @@ fn new(arguments: &New) -> Result<(), Failure> {
     let secrets = arguments.out.with_file_name(format!("{name}.owner"));
     let public = arguments.out.with_file_name(format!("{name}.pub.pem"));
     crate::files::check_absent(&public)?;
-    let owner = Owner::new(&arguments.group, &arguments.name, key::generate(algorithm)?)
+    let owner = Owner::new(&arguments.group, &arguments.name, new_key(&arguments.alg)?)
         .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
     OwnerFile::create(&secrets, &owner)?;
-    let mut pem = [0; MAX_PEM];
-    let text = encode_public_pem(&owner.public_key(), &mut pem)
-        .map_err(|error| Failure::new(Exit::Internal, error))?;
-    crate::files::create(&public, text.as_bytes(), 0o644)?;
+    write_public(&public, &owner.public_key())?;
     let (secrets, public) = (secrets.display().to_string(), public.display().to_string());
     let lines = [format!("owner       {secrets}"), format!("public key  {public}")];
     report_lines(lines, || json!({ "owner": secrets, "public_key": public }))
@@ -318,7 +356,24 @@ fn forget(arguments: &Forget) -> Result<(), Failure> {
         "keys before {start} erased from {}; grants and backups that were made before still open them",
         count(changed as u64, "secret")
     );
-    report_lines([text], || json!({ "before_epoch": epoch.0, "before": start, "secrets": changed }))
+    let copies = owner.copies(&roster, devices);
+    let mut lines = vec![text];
+    if let Some(first) = copies.first() {
+        let more = match copies.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        lines.push(format!(
+            "{}{more}: a device's copy opens everything of its device, too; remove it: shred -u FILE",
+            first.display()
+        ));
+    }
+    report_lines(lines, || {
+        let copies: Vec<_> = copies.iter().map(|path| path.display().to_string()).collect();
+        json!({
+            "before_epoch": epoch.0, "before": start, "secrets": changed, "copies": copies,
+        })
+    })
 }
 
 fn backup(arguments: &Backup) -> Result<(), Failure> {

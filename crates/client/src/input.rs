@@ -157,19 +157,24 @@ impl InputError {
 /// # Errors
 /// [`InputError`] if the file cannot be read, is empty or is too large.
 pub fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, InputError> {
+    read_up_to(path, MAX_FILE)
+}
+
+/// Reads a file, which must not be empty or larger than `limit` bytes, like [`read`].
+pub(crate) fn read_up_to(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, InputError> {
     let fail = |error: io::Error| InputError::io("read", path, &error);
     let file = File::open(path).map_err(fail)?;
-    let length = file.metadata().map_err(fail)?.len().min(MAX_FILE);
+    let length = file.metadata().map_err(fail)?.len().min(limit);
     // Allocate enough memory at the start, because a vector that grows leaves copies of a key in
     // memory.
     let length = usize::try_from(length).unwrap_or_default() + 1;
     let mut bytes = Zeroizing::new(Vec::with_capacity(length));
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(fail)?;
     match bytes.len() as u64 {
         0 => Err(InputError::file(format_args!("{} is empty", path.display()))),
-        1..=MAX_FILE => Ok(bytes),
+        length if length <= limit => Ok(bytes),
         _ => Err(InputError::file(format_args!(
-            "{} is larger than {MAX_FILE} bytes; is it the right file?",
+            "{} is larger than {limit} bytes; is it the right file?",
             path.display()
         ))),
     }

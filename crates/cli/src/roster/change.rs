@@ -149,6 +149,10 @@ pub(crate) struct Set {
     /// can load the roster before
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
     from: Option<When>,
+    /// Change the length of past epochs although the roster lists owners. Devices with encrypted columns then
+    /// need new stream secrets (moteseal owner add --from)
+    #[arg(long, requires = "epoch")]
+    force: bool,
 }
 
 #[derive(Args, Debug)]
@@ -390,11 +394,25 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
             ));
         }
         let first = draft.epoch(arguments.from, 2);
-        draft.next.begin_period(first, &change).map_err(named)?;
         let start = start_text(&draft.before, first);
+        // The keys of encrypted columns belong to the numbers of epochs, and devices erase those of the past.
+        let has_keys = change.epoch_ms.is_some() && !draft.before.owners().is_empty();
+        if first <= draft.now && has_keys && !arguments.force {
+            let what = format_args!(
+                "{start} is in the past, and devices with encrypted columns have erased the keys of its epochs; \
+                 give a later --from, or --force and then new stream secrets (moteseal owner add --from)"
+            );
+            return Err(Failure::usage(what).with_name("PastEpochs"));
+        }
+        draft.next.begin_period(first, &change).map_err(named)?;
         if first <= draft.now {
             diagnostic(format_args!(
                 "note: {start} is in the past; seals and manifests from then on that name an earlier version are no longer valid"
+            ));
+        }
+        if has_keys {
+            diagnostic(format_args!(
+                "note: grants for the time from {start} on no longer open all of it; the owners must make them anew"
             ));
         }
         whats.push(format!("new parameters from {start}"));

@@ -11,7 +11,7 @@ const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
 /// Makes a group whose owner alice has the secrets of both devices, and the identities of a reader.
-fn scene() -> (Scene, Identity) {
+pub(crate) fn scene() -> (Scene, Identity) {
     let (scene, reader) = (Scene::new(), Identity::generate());
     scene.write("me.txt", &format!("# created today\n{}\n", *reader.expose()));
     words(&scene, "owner new --group home --name alice --out keys/alice").done();
@@ -25,11 +25,11 @@ fn scene() -> (Scene, Identity) {
     (scene, reader)
 }
 
-fn words(scene: &Scene, command: &str) -> Run {
+pub(crate) fn words(scene: &Scene, command: &str) -> Run {
     scene.run(&command.split_whitespace().collect::<Vec<_>>())
 }
 
-fn with_roster(scene: &Scene, command: &str) -> Run {
+pub(crate) fn with_roster(scene: &Scene, command: &str) -> Run {
     scene.with_roster(&command.split_whitespace().collect::<Vec<_>>())
 }
 
@@ -43,7 +43,7 @@ fn add(scene: &Scene, device: &str) -> Run {
     )
 }
 
-fn make(scene: &Scene, rest: &str) -> Run {
+pub(crate) fn make(scene: &Scene, rest: &str) -> Run {
     with_roster(scene, &format!("grant make --owner keys/alice.owner {rest}"))
 }
 
@@ -221,4 +221,38 @@ fn a_device_that_joins_gets_its_copy_of_the_secret() {
     assert!(again.failed(USAGE).contains("already exists"));
     fs::remove_file(scene.path("keys/dev3.stream.key")).unwrap();
     assert!(add(&scene, "dev3").failed(USAGE).contains("BaseNotLater"));
+}
+
+/// The operator makes epochs six times as long after the owner has granted a day.
+#[test]
+fn longer_epochs_give_a_grant_no_other_time() {
+    let (scene, reader) = scene();
+    let to = reader.recipient().as_str();
+    let day = "--device dev1 --columns temperature --since 2026-01-01 --until 2026-01-02";
+    make(&scene, &format!("{day} --to {to} --out x.mgrant")).done();
+    // The granted time, the first epoch, the number of epochs, and whether the grant is outdated.
+    let show = |name: &str| {
+        let shown = with_roster(&scene, &format!("--json grant show {name} --identity me.txt"));
+        let shown = shown.done().json();
+        let column = &shown["columns"][0];
+        let [first, last] = [0, 1].map(|at| column["epochs"][0][at].as_u64().unwrap());
+        let time = ["since_ms", "until_ms"].map(|name| shown[name].as_u64().unwrap());
+        (time, first, last - first + 1, column["outdated"].as_bool().unwrap())
+    };
+    let midnight = 1_767_225_600_000;
+    let (time, first, count, is_outdated) = show("x.mgrant");
+    assert_eq!(time, [midnight, midnight + 86_400_000]);
+    assert_eq!((count, is_outdated), (24, false));
+
+    let set = |more: &str| {
+        let set = "roster set --roster roster.cbor --operator keys/op.key.pem --epoch 6h";
+        words(&scene, &format!("{set} --from 2026-01-01 {more}"))
+    };
+    assert!(set("").failed(USAGE).contains("PastEpochs"));
+    set("--force").done();
+    assert_eq!(show("x.mgrant"), (time, first, 4, true));
+    let text = with_roster(&scene, "grant show x.mgrant --identity me.txt").done().out;
+    assert!(text.contains("time       2026-01-01T00:00:00Z to 2026-01-02T00:00:00Z"), "{text}");
+    make(&scene, &format!("{day} --to {to} --out y.mgrant")).done();
+    assert_eq!(show("y.mgrant"), (time, first, 4, false));
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use moteseal_api::ErrorKind;
 use moteseal_core::confidential::StreamSecret;
 use moteseal_core::record::DeviceId;
-use moteseal_grant::{OpenError, OpenGrant, Unlock, decode_stream_secret};
+use moteseal_grant::{MAX_FILE, OpenError, OpenGrant, Unlock, decode_stream_secret};
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
@@ -72,7 +72,8 @@ impl ColumnKeyFiles {
             let unlock = unlock.as_ref().ok_or_else(|| {
                 InputError::argument("a grant needs the file of the identity that opens it")
             })?;
-            let grant = OpenGrant::open(&input::read(path)?, unlock, roster, now_ms()?);
+            let bytes = input::read_up_to(path, MAX_FILE as u64)?;
+            let grant = OpenGrant::open(&bytes, unlock, roster, now_ms()?);
             grants.push(grant.map_err(|error| rejected(error).in_file(path))?);
         }
         let mut secrets = Vec::new();

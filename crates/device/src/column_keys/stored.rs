@@ -13,7 +13,6 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::Path as FilePath;
 
 use moteseal_core::Digest;
@@ -176,14 +175,7 @@ impl Stored {
         if !self.is_changed {
             return Ok(());
         }
-        let previous = File::options().write(true).open(file).ok();
-        moteseal_files::replace(file, &self.encode(), PRIVATE)?;
-        if let Some(previous) = previous {
-            let length = previous.metadata()?.len();
-            let zeros = vec![0; usize::try_from(length).unwrap_or(0)];
-            previous.write_all_at(&zeros, 0)?;
-            previous.sync_data()?;
-        }
+        moteseal_files::replace_erasing(file, &self.encode(), PRIVATE)?;
         self.is_changed = false;
         Ok(())
     }

@@ -285,6 +285,23 @@ fn an_altered_redacted_proof_is_refused_and_never_passes_for_a_whole_one() {
         assert!(run.failed(REFUSED).contains("NotAsAsked"), "{claim}: {run:?}");
         assert!(!scene.path("rows.csv").exists());
     }
+    // The file is the true answer to a query that names the readings in it. It is not complete either.
+    let claim = r#""readings":[[1,17,1],[1,40,3]]"#;
+    let head = r#""redacted":true"#;
+    // The first item is an array of 3: the format, the number of the item, and a text of 24 to 255
+    // bytes, whose length is the byte before the text.
+    let text = proof.iter().position(|byte| *byte == b'{').unwrap();
+    assert_eq!(proof[text - 2], 0x78);
+    let mut claimed = proof[..at].to_vec();
+    claimed.extend(claim.as_bytes());
+    claimed.extend(&proof[at + marker.len()..]);
+    claimed[text - 1] += u8::try_from(claim.len() - head.len()).unwrap();
+    let run = verify(&claimed).done();
+    assert!(run.stderr.contains("the readings that the query names"), "{run:?}");
+    assert_eq!(fs::read_to_string(scene.path("rows.csv")).unwrap().lines().count(), 1 + 4);
+    let run = scene.with_roster(&["verify", "altered.mproof", "--json"]);
+    assert!(run.failed(INCOMPLETE).contains("ReadingsNamed"), "{run:?}");
+    assert!(run.out.contains(r#""complete":false"#) && run.out.contains(r#""named":true"#));
     // No byte of the parts can be changed: neither a digest, nor a record that was restored by a guess.
     let items = scene.run(&["inspect", "few.mproof", "--json"]).done().out;
     assert!(items.contains("\"item\":\"part\""), "{items}");

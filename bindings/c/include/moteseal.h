@@ -979,8 +979,9 @@ void moteseal_column_keys_wipe(moteseal_column_keys *keys, size_t size);
 // @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
 //        record.
 // @param schema, schema_length  The device's encoded schema.
-// @param nonce  12 random bytes, other ones for every seal. A mote without a generator uses a
-//        number that it increments in flash at each start, and the seal's index: if its flash is
+// @param nonce  12 random bytes, other ones for every seal. A mote without a generator gets 12
+//        random bytes each time it is provisioned, and combines them by exclusive or with a number
+//        that it increments in flash at each start, and with the seal's index. If its flash is
 //        restored from a copy, it may use a key stream twice, which shows the differences of
 //        readings to others.
 // @return `NotBegun`, `NotOpen`, `NotPersisted`, `BufferTooSmall`, `NotOfThisSeal` (the schema is not

@@ -335,7 +335,7 @@ async fn an_estimate_from_chosen_readings_is_refused_by_name() {
     let readings = [KeptReadings { index: None, first: 0, last: 5 }].to_vec();
     let keep = Keep { readings, ..Keep::default() };
     let file = |path: &Path| File::open(path).unwrap();
-    let report = redact(file(&whole), &whole, &field.roster, &keep, &few).unwrap();
+    let report = redact(file(&whole), &whole, &field.roster, &keep, &few).unwrap().report;
     assert!(report.is_redacted && !report.is_complete() && report.rows() > 0);
     let run = ReadingRun { index: SealIndex(0), first: 0, count: 3 };
     let choice = Choice::Readings(Readings::new(&[run]).unwrap());

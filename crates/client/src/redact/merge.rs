@@ -9,7 +9,7 @@ use moteseal_verify::{Event, Roster};
 
 use super::RedactError;
 use super::output::Output;
-use super::part::{NotMergeable, OwnedPart};
+use super::part::OwnedPart;
 use crate::bundles::device_name;
 use crate::completeness::Report;
 use crate::error::Error;
@@ -50,7 +50,8 @@ pub fn merge<R: Read>(
 struct Merger<'r> {
     roster: &'r Roster,
     extent: Option<Extent>,
-    parts: BTreeMap<DeviceId, BTreeMap<SealIndex, OwnedPart>>,
+    /// The parts of each seal. They are merged when all are known, except those that always merge.
+    parts: BTreeMap<DeviceId, BTreeMap<SealIndex, Vec<OwnedPart>>>,
     /// The size of all parts, in bytes.
     size: usize,
 }
@@ -88,24 +89,17 @@ impl Merger<'_> {
         extent.until = extent.until.zip(until).map(|(one, two)| one.max(two));
     }
 
-    fn add(&mut self, device: DeviceId, part: OwnedPart) -> Result<(), RedactError> {
+    fn add(&mut self, device: DeviceId, mut part: OwnedPart) -> Result<(), RedactError> {
         let index = part.index();
-        let parts = self.parts.entry(device).or_default();
-        self.size += part.size();
-        match parts.get_mut(&index) {
-            Some(known) if known.seal.digest() == part.seal.digest() => {
-                let before = known.size() + part.size();
-                let name = || device_name(self.roster, device);
-                let merged = known.merge(part);
-                merged.map_err(|NotMergeable| RedactError::NotMergeable { name: name(), index })?;
-                self.size = self.size + known.size() - before;
-            }
-            Some(_) => {
-                let name = device_name(self.roster, device);
-                return Err(RedactError::NotOneOriginal { name, index });
-            }
-            None => _ = parts.insert(index, part),
+        let known = self.parts.entry(device).or_default().entry(index).or_default();
+        if known.first().is_some_and(|first| first.seal.digest() != part.seal.digest()) {
+            let name = device_name(self.roster, device);
+            return Err(RedactError::NotOneOriginal { name, index });
         }
+        let before: usize = known.iter().map(OwnedPart::size).sum();
+        known.retain(|other| !(part.always_merges(other) && part.merge(other).is_ok()));
+        known.push(part);
+        self.size = self.size + known.iter().map(OwnedPart::size).sum::<usize>() - before;
         if self.size > MOST_MIB << 20 {
             return Err(RedactError::ProofTooLarge { limit: MOST_MIB });
         }
@@ -118,7 +112,11 @@ impl Merger<'_> {
         let mut output = Output::create(out, &extent, roster)?;
         for device in &extent.devices {
             let (mut run, mut newest) = (Vec::new(), None);
-            for (index, part) in parts.remove(device).unwrap_or_default() {
+            for (index, parts) in parts.remove(device).unwrap_or_default() {
+                let part = merge_all(parts).ok_or_else(|| {
+                    let name = device_name(roster, *device);
+                    RedactError::NotMergeable { name, index }
+                })?;
                 let statement = part.seal.statement();
                 // A seal without a signature is proven by the seal after it, which is in its proof.
                 if !run.is_empty() && newest != Some(statement.prev) {
@@ -136,4 +134,19 @@ impl Merger<'_> {
         }
         output.finish()
     }
+}
+
+/// Merges the parts of one seal, in an order that depends only on what they show. Returns `None` if they do
+/// not all merge.
+fn merge_all(mut parts: Vec<OwnedPart>) -> Option<OwnedPart> {
+    parts.sort_by(OwnedPart::order);
+    while parts.len() > 1 {
+        let mut pairs = (1..parts.len()).flat_map(|two| (0..two).map(move |one| (one, two)));
+        let merged = pairs.find_map(|(one, two)| {
+            let (first, second) = parts.split_at_mut(two);
+            first[one].merge(&second[0]).ok().map(|()| two)
+        })?;
+        parts.remove(merged);
+    }
+    parts.pop()
 }

@@ -4,9 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_client::Report;
-use moteseal_client::bundles::StreamFile;
-use moteseal_client::redact::{Keep, KeptReadings, merge, redact};
+use moteseal_client::bundles::{StreamFile, device_name};
+use moteseal_client::redact::{
+    FEW_READINGS, Guessable, Keep, KeptReadings, Redacted, merge, redact,
+};
+use moteseal_client::{Report, start_text};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_verify::Roster;
 
@@ -14,7 +16,8 @@ use crate::client_error;
 use crate::destination::{distinct, report_lines};
 use crate::failure::Failure;
 use crate::files;
-use crate::terminal::{Stdout, is_json};
+use crate::progress::count;
+use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::{When, when};
 use crate::verify::open;
 
@@ -36,8 +39,9 @@ pub(crate) struct Common {
 /// and `moteseal verify` states what is missing. Needs no key and no network.
 ///
 /// Every option states what to keep. Nothing of the readings that are left out remains in the file:
-/// digests take their place. These digests are not blinded: if few values are possible, a reader can
-/// test guesses of a plain reading that is omitted from a tree.
+/// digests take their place. These digests are not blinded. A reader who can guess the plain readings
+/// under a digest can test the guess: single readings of trees, levels of stars, and whole seals with few
+/// readings. The command warns of digests of fewer than 8 readings.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                   moteseal redact p.mproof --since 2026-01-01 --until 2026-01-02 -o day.mproof \\\n      \
@@ -153,9 +157,24 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
         columns: if *drop { columns.clone() } else { Vec::new() },
     };
     let Some(stream) = streams.pop() else { return Ok(()) };
-    let report = redact(stream, proof, &roster, &keep, &common.out);
-    let report = report.map_err(|error| client_error::failure(&roster, &error).about(proof))?;
-    common.report(&roster, &report)
+    let redacted = redact(stream, proof, &roster, &keep, &common.out);
+    let Redacted { report, guessable } =
+        redacted.map_err(|error| client_error::failure(&roster, &error).about(proof))?;
+    common.report(&roster, &report)?;
+    warn(&roster, guessable);
+    Ok(())
+}
+
+/// Warns of readings that can be guessed.
+fn warn(roster: &Roster, Guessable { seals, first }: Guessable) {
+    let Some((device, index, epoch)) = first else { return };
+    diagnostic(format_args!(
+        "warning: the proof has digests of fewer than {FEW_READINGS} omitted readings, in {} (the first is seal {index} of {}, {})\n\
+         a reader who can guess these readings can test the guess; encrypt the columns that must be hidden",
+        count(seals, "seal"),
+        device_name(roster, device),
+        start_text(roster, epoch)
+    ));
 }
 
 pub(crate) fn run_merge(arguments: &Merge) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use moteseal_client::bundles::{
 };
 use moteseal_client::decrypt::SealKeys;
 use moteseal_client::proof::{Scope, verify_sanitised};
-use moteseal_client::{NoRows, PinnedSeals, Sink, start_text};
+use moteseal_client::{Incomplete, Lack, NoRows, PinnedSeals, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_seal::sample::{Choice, Rate};
@@ -54,7 +54,8 @@ pub(crate) struct Arguments {
     pins: Pins,
     #[command(flatten)]
     keys: KeyFiles,
-    /// For a proof: accept one that is redacted. It shows what somebody chose to show
+    /// For a proof: accept one that is redacted, or whose query names readings. It shows what its
+    /// maker chose to show
     #[arg(long)]
     allow_redacted: bool,
     /// For a proof: accept the values by which this sanitiser replaced those of devices. Repeat it for
@@ -224,7 +225,10 @@ fn proof(
             in_words(&scope, roster)
         ))?;
     }
-    if report.is_redacted && arguments.allow_redacted {
+    let chosen = |error: &Incomplete| matches!(error.lack, Lack::Redacted | Lack::Named);
+    if arguments.allow_redacted
+        && report.require_complete(roster).is_err_and(|error| chosen(&error))
+    {
         return Ok(());
     }
     incomplete(&report, roster).map_or(Ok(()), Err)

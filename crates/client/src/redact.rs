@@ -54,6 +54,29 @@ pub struct Keep {
     pub columns: Vec<String>,
 }
 
+/// The number of omitted readings below which a digest of them is reported ([`Guessable`]).
+pub const FEW_READINGS: u64 = 8;
+
+/// The result of [`redact`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redacted {
+    /// The report of the verification of the new proof.
+    pub report: Report,
+    /// What a reader of the new proof may learn by guessing.
+    pub guessable: Guessable,
+}
+
+/// The seals of which the new proof has a digest of fewer than [`FEW_READINGS`] omitted readings in
+/// plaintext: of a whole seal, of a level of a star, or of a part of a tree. Digests are not blinded, so a
+/// reader can test guesses of these readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guessable {
+    /// The number of the seals.
+    pub seals: u64,
+    /// The first of them.
+    pub first: Option<(DeviceId, SealIndex, EpochNumber)>,
+}
+
 /// Consecutive readings to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptReadings {
@@ -219,7 +242,7 @@ impl RedactError {
 moteseal_api::named_error!(RedactError);
 
 /// Writes a proof that shows only what `keep` names of the proof in `source`, whose path is `path`.
-/// `source` may be redacted already. Returns the report of the new proof, which is written to `out`.
+/// `source` may be redacted already. The new proof is written to `out`.
 ///
 /// Seals outside the range are left out, except the statements of those that lead from the last kept
 /// seal to a signature. Manifests are left out.
@@ -233,7 +256,7 @@ pub fn redact(
     roster: &Roster,
     keep: &Keep,
     out: &Path,
-) -> Result<Report, Error> {
+) -> Result<Redacted, Error> {
     let mut redactor = Redactor {
         roster,
         keep,
@@ -386,7 +409,7 @@ impl Redactor<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Report, Error> {
+    fn finish(self) -> Result<Redacted, Error> {
         for (run, found) in self.keep.readings.iter().zip(&self.found) {
             let KeptReadings { index: Some(index), first, last } = *run else { continue };
             let (found, all) = (*found, u64::from(last) - u64::from(first) + 1);
@@ -399,6 +422,7 @@ impl Redactor<'_> {
             let (column, known) = (column.clone(), self.known);
             return Err(RedactError::UnknownColumn { column, known }.into());
         }
-        output.finish()
+        let guessable = output.guessable();
+        Ok(Redacted { report: output.finish()?, guessable })
     }
 }

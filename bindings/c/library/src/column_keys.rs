@@ -5,7 +5,7 @@
 
 use moteseal_core::Digest;
 use moteseal_core::confidential::{KeyAccessError, KeyEncodingError, PATH, Path, StreamSecret};
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
 
 use crate::boundary::{
@@ -38,11 +38,25 @@ const VERSION: [u8; 3] = [1, 0, 0];
 pub struct moteseal_column_keys([u8; 0]);
 
 impl Storage for moteseal_column_keys {
-    type Value = Digest;
+    type Value = Keys;
     type Element = ColumnKey;
     const MARK: u32 = 0x6d73_6501;
-    const FIXED: usize = 40;
+    const FIXED: usize = 48;
     const MOST: usize = moteseal_core::confidential::MAX_ENCRYPTED;
+}
+
+/// The fixed part of the memory of keys. An array with the keys of each column follows it.
+pub struct Keys {
+    /// The digest of the schema.
+    pub(crate) schema: Digest,
+    /// The seal whose cipher was begun last with these keys.
+    pub(crate) newest: Option<SealIndex>,
+}
+
+impl Keys {
+    const fn new(schema: Digest) -> Self {
+        Self { schema, newest: None }
+    }
 }
 
 /// The encoded keys of one column, padded to a multiple of 8 bytes.
@@ -143,7 +157,7 @@ pub unsafe extern "C" fn moteseal_column_keys_begin(
         // SAFETY: as above; `check` compared the number of columns with the memory.
         unsafe {
             let count = fill_array(keys, size, paths)?.len();
-            begin_array(keys, count, schema.digest());
+            begin_array(keys, count, Keys::new(schema.digest()));
         }
         Ok(())
     })
@@ -194,7 +208,7 @@ pub unsafe extern "C" fn moteseal_column_keys_restore(
         // SAFETY: as above; `check` compared the number of columns with the memory.
         unsafe {
             let count = fill_array(keys, size, paths)?.len();
-            begin_array(keys, count, schema.digest());
+            begin_array(keys, count, Keys::new(schema.digest()));
         }
         Ok(())
     })

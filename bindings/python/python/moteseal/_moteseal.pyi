@@ -131,7 +131,7 @@ class Answer:
     def column_names(self) -> list[str]:
         """The names of the columns."""
     def require_complete(self) -> None:
-        """Raises TailUnknown, ManifestMissing or Redacted if the answer is not complete."""
+        """Raises TailUnknown, ManifestMissing, Redacted or ReadingsNamed if the answer is not complete."""
     def to_pyarrow(self) -> pyarrow.Table:
         """Returns the rows as a pyarrow.Table that shares their memory. Requires pyarrow."""
     def to_polars(self) -> polars.DataFrame:
@@ -149,6 +149,10 @@ class Report:
     @property
     def complete(self) -> bool:
         """True if the data of every device is complete over the requested range."""
+    @property
+    def named(self) -> bool:
+        """True if this is a report about a proof whose query names readings. The maker of the proof
+        chose them, so it is never complete."""
     @property
     def devices(self) -> list[DeviceReport]:
         """A report for each device, in the order of the query."""

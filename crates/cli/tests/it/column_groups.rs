@@ -204,6 +204,15 @@ fn columns_are_dropped_from_a_proof_and_merged_without_a_key() {
     with_roster(&scene, "merge half.mproof p.mproof -o same.mproof").done();
     let run = with_roster(&scene, "merge half.mproof t.mproof -o none.mproof");
     assert!(run.failed(USAGE).contains("NotMergeable"), "{run:?}");
+    // A proof that shows everything that they show makes them fit, in whatever order they are given.
+    for order in
+        ["half t all", "half all t", "t half all", "t all half", "all half t", "all t half"]
+    {
+        let proofs = order.split(' ').map(|name| format!("{name}.mproof "));
+        let merge = format!("merge {}-o three.mproof", proofs.collect::<String>());
+        with_roster(&scene, &merge).done();
+        assert_eq!(read("three").1, all, "{order}");
+    }
     let run = redact("none", "attic,humidity");
     assert!(run.failed(USAGE).contains("UnknownColumn"), "{run:?}");
 }

@@ -285,6 +285,23 @@ fn an_altered_redacted_proof_is_refused_and_never_passes_for_a_whole_one() {
         assert!(run.failed(REFUSED).contains("NotAsAsked"), "{claim}: {run:?}");
         assert!(!scene.path("rows.csv").exists());
     }
+    // The file is the true answer to a query that names the readings in it. It is not complete either.
+    let claim = r#""readings":[[1,17,1],[1,40,3]]"#;
+    let head = r#""redacted":true"#;
+    // The first item is an array of 3: the format, the number of the item, and a text of 24 to 255
+    // bytes, whose length is the byte before the text.
+    let text = proof.iter().position(|byte| *byte == b'{').unwrap();
+    assert_eq!(proof[text - 2], 0x78);
+    let mut claimed = proof[..at].to_vec();
+    claimed.extend(claim.as_bytes());
+    claimed.extend(&proof[at + marker.len()..]);
+    claimed[text - 1] += u8::try_from(claim.len() - head.len()).unwrap();
+    let run = verify(&claimed).done();
+    assert!(run.stderr.contains("the readings that the query names"), "{run:?}");
+    assert_eq!(fs::read_to_string(scene.path("rows.csv")).unwrap().lines().count(), 1 + 4);
+    let run = scene.with_roster(&["verify", "altered.mproof", "--json"]);
+    assert!(run.failed(INCOMPLETE).contains("ReadingsNamed"), "{run:?}");
+    assert!(run.out.contains(r#""complete":false"#) && run.out.contains(r#""named":true"#));
     // No byte of the parts can be changed: neither a digest, nor a record that was restored by a guess.
     let items = scene.run(&["inspect", "few.mproof", "--json"]).done().out;
     assert!(items.contains("\"item\":\"part\""), "{items}");
@@ -299,6 +316,57 @@ fn an_altered_redacted_proof_is_refused_and_never_passes_for_a_whole_one() {
     fs::write(scene.path("altered.mproof"), &proof[..proof.len() - 3]).unwrap();
     let run = redact(&scene, "altered.mproof", "out.mproof", &[]);
     assert!(run.failed(REFUSED).contains("altered.mproof: "), "{run:?}");
+}
+
+#[test]
+fn digests_of_few_plain_readings_are_warned_of() {
+    for (column, scheme, is_warned) in [
+        ("a:Cel:i16/100", "star", true),
+        ("a:Cel:i16/100", "tree", true),
+        ("a:Cel:i16/100!", "star", false),
+    ] {
+        let scene = Scene::new();
+        // Two readings of an hour, then 40 of the next one and one of the last one.
+        let times = (0..2).chain((0..40).map(|at| 3600 + at)).chain([7200]);
+        let rows = times.map(|at| format!("{},{}.5\n", 1_767_225_600 + at, at % 30));
+        scene.write("few.csv", &format!("ts,a\n{}", rows.collect::<String>()));
+        let mut seal = format!(
+            "seal few.csv --device dev1 --key keys/dev1.key.pem --time ts --out bundles --scheme {scheme}"
+        );
+        seal += &format!(" --column {column}");
+        if column.ends_with('!') {
+            let run =
+                |command: &str| scene.run(&command.split_whitespace().collect::<Vec<_>>()).done();
+            run("owner new --group home --name alice --out keys/alice");
+            run(
+                "roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice.pub.pem",
+            );
+            let add = format!(
+                "owner add --owner keys/alice.owner --device dev1 --keys keys --column {column}"
+            );
+            scene.with_roster(&add.split_whitespace().collect::<Vec<_>>()).done();
+            seal += " --stream-secret keys/dev1.stream.key";
+        }
+        scene.with_roster(&seal.split_whitespace().collect::<Vec<_>>()).done();
+        let cloud = scene.cloud("few.redb");
+        scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+        let get = ["get", "dev1", "--from", &cloud.url, "--rate", "1", "-o", "few.rows.csv"];
+        scene.with_roster(&[&get[..], &["--proof", "few.mproof"]].concat()).done();
+        // The first hour is kept. The statements of the others lead to the signature.
+        let until = ["--until", "2026-01-01T01:00:00Z"];
+        let run = redact(&scene, "few.mproof", "first.mproof", &until).done();
+        let warning = "digests of fewer than 8 omitted readings, in 1 seal (the first is seal 2 of dev1, \
+                       2026-01-01T02:00:00Z)";
+        assert_eq!(run.stderr.contains(warning), is_warned, "{column} {scheme}: {run:?}");
+        // Nothing is left out.
+        let run = redact(&scene, "few.mproof", "all.mproof", &[]).done();
+        assert!(!run.stderr.contains("warning"), "{run:?}");
+        if scheme == "tree" {
+            // Between the readings that are kept is a digest of a single one.
+            let run = redact(&scene, "few.mproof", "some.mproof", &["--events", "1/4,1/6"]).done();
+            assert!(run.stderr.contains("in 2 seals (the first is seal 1 of dev1"), "{run:?}");
+        }
+    }
 }
 
 /// Runs the commands of docs/redaction.md in their order.

@@ -2,6 +2,7 @@
 //! and counts them for the report.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_seal::sample::Choice;
 use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::Roster;
 
@@ -70,6 +71,7 @@ impl DeviceCheck {
             outages: Vec::new(),
             withheld: Vec::new(),
             sanitised: Vec::new(),
+            is_named: !live && matches!(scope.choice(), Some(Choice::Readings(_))),
             redaction: scope.is_redacted().then(Redaction::default),
             standing: Standing::Complete,
             newer: None,

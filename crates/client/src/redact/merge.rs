@@ -54,7 +54,8 @@ pub fn merge<R: Read>(
 struct Merger<'r> {
     roster: &'r Roster,
     extent: Option<Extent>,
-    parts: BTreeMap<DeviceId, BTreeMap<SealIndex, OwnedPart>>,
+    /// The parts of each seal. They are merged when all are known, except those that always merge.
+    parts: BTreeMap<DeviceId, BTreeMap<SealIndex, Vec<OwnedPart>>>,
     statements: WaitingStatements,
     /// The size of all parts, in bytes.
     size: usize,
@@ -99,29 +100,17 @@ impl Merger<'_> {
         extent.until = extent.until.zip(until).map(|(one, two)| one.max(two));
     }
 
-    fn add(&mut self, device: DeviceId, part: OwnedPart) -> Result<(), RedactError> {
+    fn add(&mut self, device: DeviceId, mut part: OwnedPart) -> Result<(), RedactError> {
         let index = part.index();
-        let parts = self.parts.entry(device).or_default();
-        self.size += part.size();
-        match parts.get_mut(&index) {
-            Some(known) if known.seal.digest() == part.seal.digest() => {
-                let before = known.size() + part.size();
-                let name = || device_name(self.roster, device);
-                let merged = known.merge(part);
-                merged.map_err(|error| match error {
-                    NotMergeable::Parts => RedactError::NotMergeable { name: name(), index },
-                    NotMergeable::Statements => {
-                        RedactError::SanitiserEquivocation { name: name(), index }
-                    }
-                })?;
-                self.size = self.size + known.size() - before;
-            }
-            Some(_) => {
-                let name = device_name(self.roster, device);
-                return Err(RedactError::NotOneOriginal { name, index });
-            }
-            None => _ = parts.insert(index, part),
+        let known = self.parts.entry(device).or_default().entry(index).or_default();
+        if known.first().is_some_and(|first| first.seal.digest() != part.seal.digest()) {
+            let name = device_name(self.roster, device);
+            return Err(RedactError::NotOneOriginal { name, index });
         }
+        let before: usize = known.iter().map(OwnedPart::size).sum();
+        known.retain(|other| !(part.always_merges(other) && part.merge(other).is_ok()));
+        known.push(part);
+        self.size = self.size + known.iter().map(OwnedPart::size).sum::<usize>() - before;
         if self.size > MOST_MIB << 20 {
             return Err(RedactError::ProofTooLarge { limit: MOST_MIB });
         }
@@ -134,7 +123,16 @@ impl Merger<'_> {
         let mut output = Output::create(out, &Scope::Redacted(extent.clone()), roster)?;
         for device in &extent.devices {
             let (mut run, mut newest) = (Vec::new(), None);
-            for (index, part) in parts.remove(device).unwrap_or_default() {
+            for (index, parts) in parts.remove(device).unwrap_or_default() {
+                let part = merge_all(parts).map_err(|error| {
+                    let name = device_name(roster, *device);
+                    match error {
+                        NotMergeable::Parts => RedactError::NotMergeable { name, index },
+                        NotMergeable::Statements => {
+                            RedactError::SanitiserEquivocation { name, index }
+                        }
+                    }
+                })?;
                 let statement = part.seal.statement();
                 // A seal without a signature is proven by the seal after it, which is in its proof.
                 if !run.is_empty() && newest != Some(statement.prev) {
@@ -152,4 +150,28 @@ impl Merger<'_> {
         }
         output.finish()
     }
+}
+
+/// Merges the parts of one seal, in an order that depends only on what they show.
+fn merge_all(mut parts: Vec<OwnedPart>) -> Result<OwnedPart, NotMergeable> {
+    parts.sort_by(OwnedPart::order);
+    while parts.len() > 1 {
+        parts.remove(merge_two(&mut parts)?);
+    }
+    parts.pop().ok_or(NotMergeable::Parts)
+}
+
+/// Merges a part into one before it. Returns the place of the part.
+fn merge_two(parts: &mut [OwnedPart]) -> Result<usize, NotMergeable> {
+    for two in 1..parts.len() {
+        for one in 0..two {
+            let (first, second) = parts.split_at_mut(two);
+            match first[one].merge(&second[0]) {
+                Ok(()) => return Ok(two),
+                Err(NotMergeable::Parts) => {}
+                Err(NotMergeable::Statements) => return Err(NotMergeable::Statements),
+            }
+        }
+    }
+    Err(NotMergeable::Parts)
 }

@@ -7,8 +7,8 @@ use moteseal_core::record::DeviceId;
 use moteseal_seal::stream::Open;
 use moteseal_verify::{Roster, write};
 
-use super::RedactError;
 use super::part::OwnedPart;
+use super::{FEW_READINGS, Guessable, RedactError};
 use crate::completeness::Report;
 use crate::error::Error;
 use crate::proof::{ProofWriter, Scope};
@@ -28,6 +28,7 @@ pub(super) struct Output<'r> {
     schema: Option<Digest>,
     /// The device and the digest of the newest seal.
     newest: Option<(DeviceId, Digest)>,
+    guessable: Guessable,
 }
 
 impl<'r> Output<'r> {
@@ -43,6 +44,7 @@ impl<'r> Output<'r> {
             bytes,
             schema: None,
             newest: None,
+            guessable: Guessable::default(),
         })
     }
 
@@ -75,6 +77,11 @@ impl<'r> Output<'r> {
                 &Open { device: statement.device, roster_version, prev, last },
             );
         }
+        if part.fewest_omitted().is_some_and(|number| number < FEW_READINGS) {
+            self.guessable.seals += 1;
+            let place = (statement.device, statement.index, statement.epoch);
+            self.guessable.first.get_or_insert(place);
+        }
         part.write(&mut self.bytes);
         self.newest = Some((statement.device, part.seal.digest()));
         if self.bytes.len() >= PIECE { self.flush() } else { Ok(()) }
@@ -90,6 +97,11 @@ impl<'r> Output<'r> {
         self.session.feed(&self.bytes, &mut NoRows)?;
         self.bytes.clear();
         Ok(())
+    }
+
+    /// Returns the seals with few omitted readings so far.
+    pub(super) const fn guessable(&self) -> Guessable {
+        self.guessable
     }
 
     /// Ends the proof. The file appears if all of it has been verified. Returns the report of the

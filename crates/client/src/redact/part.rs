@@ -1,12 +1,14 @@
 //! One verified part of a proof, and what a redactor leaves of it. A part shows events, and of these the
 //! cells of some column groups.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use moteseal_core::record::{Level, Scheme, SealIndex, Sequence};
-use moteseal_core::schema::Groups;
+use moteseal_core::schema::{Groups, Schema};
 use moteseal_seal::star::star_digests;
 use moteseal_seal::stream::{Item, Part, Select, Selection};
+use moteseal_seal::tree::geometry::siblings;
 use moteseal_seal::tree::sibling_count;
 use moteseal_seal::{Authentic, Seal, Statement};
 use moteseal_verify::redaction::{Content, RedactionError, hide, merge_parts};
@@ -82,7 +84,7 @@ fn trees<'a>(
 }
 
 /// Which events are in a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Selected {
     /// All events of these levels: bit `i` selects level `i`.
     Levels(u32),
@@ -260,33 +262,33 @@ impl OwnedPart {
     ///
     /// # Errors
     /// [`NotMergeable`]. The part is then unchanged.
-    pub(super) fn merge(&mut self, other: Self) -> Result<(), NotMergeable> {
-        if other.shows_events() {
-            if !self.shows_events() {
-                let signature = self.signature.take();
-                *self = other;
-                self.signature = self.signature.take().or(signature);
-                return Ok(());
-            }
-            let has_sanitised = !self.sanitised.is_empty() || !other.sanitised.is_empty();
-            if has_sanitised {
-                self.merge_sanitised(&other)?;
-            } else if self.schema.shown() == other.schema.shown() {
-                self.add_events(&other)?;
-            } else if self.selected == other.selected {
-                self.add_groups(&other).ok_or(NotMergeable::Parts)?;
-            } else if !self.contains(&other) {
-                if !other.contains(self) {
-                    return Err(NotMergeable::Parts);
-                }
-                let Self { schema, selected, digests, events, .. } = &other;
-                self.schema = Arc::clone(schema);
-                self.selected = selected.clone();
-                (self.digests, self.events) = (digests.clone(), events.clone());
-            }
+    pub(super) fn merge(&mut self, other: &Self) -> Result<(), NotMergeable> {
+        let has_sanitised = self.has_sanitised() || other.has_sanitised();
+        if other.shows_events() && !self.shows_events()
+            || !has_sanitised && !self.contains(other) && other.contains(self)
+        {
+            let signature = self.signature.take();
+            *self = Self { signature, ..other.clone() };
+        } else if has_sanitised && other.shows_events() {
+            self.merge_sanitised(other)?;
+        } else if has_sanitised || self.contains(other) {
+            // The other part shows no more.
+        } else if self.schema.shown() == other.schema.shown() {
+            self.add_events(other)?;
+        } else if self.selected == other.selected {
+            self.add_groups(other).ok_or(NotMergeable::Parts)?;
+        } else {
+            return Err(NotMergeable::Parts);
         }
-        self.signature = self.signature.take().or(other.signature);
+        if self.signature.is_none() {
+            self.signature.clone_from(&other.signature);
+        }
         Ok(())
+    }
+
+    /// Returns whether the part has cells of sanitisers.
+    fn has_sanitised(&self) -> bool {
+        !self.sanitised.is_empty()
     }
 
     /// Adds what another part shows, if one of them has sanitised cells. These are for the events of
@@ -326,8 +328,59 @@ impl OwnedPart {
         Ok(())
     }
 
+    /// Returns whether the merged part of this part and another one of the same seal shows all that they
+    /// show, whatever other parts are merged before or after: none has cells of sanitisers, and one
+    /// contains the other, or their schema has no column groups.
+    pub(super) fn always_merges(&self, other: &Self) -> bool {
+        !self.has_sanitised()
+            && !other.has_sanitised()
+            && (self.schema.groups.is_none() || self.contains(other) || other.contains(self))
+    }
+
+    /// Orders parts of the same seal by what they show.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let shown = |part: &Self| part.schema.shown().bits();
+        self.selected.cmp(&other.selected).then_with(|| shown(self).cmp(&shown(other)))
+    }
+
+    /// Returns the smallest number of omitted readings that one digest in the part stands for, if the
+    /// readings are in plaintext. A reader who can guess them all can test the guess.
+    pub(super) fn fewest_omitted(&self) -> Option<u64> {
+        let whole = &self.schema.whole().bytes;
+        if Schema::decode(whole).unwrap_or(Schema::OPAQUE).encrypted_count() > 0 {
+            return None;
+        }
+        let statement = self.seal.statement();
+        let counters = &statement.counters;
+        let numbers = match (&self.selected, statement.scheme) {
+            (Selected::Levels(mask), Scheme::Star) => {
+                let surviving = statement.surviving();
+                // One digest stands for all levels below the lowest one that is selected.
+                let lowest = mask.trailing_zeros();
+                let (mut below, mut above) = (0, Vec::new());
+                for level in (0..counters.levels()).filter(|level| surviving >> level & 1 == 1) {
+                    let number = u64::from(counters.at(Level(level)));
+                    if u32::from(level) < lowest {
+                        below += number;
+                    } else if mask >> level & 1 == 0 {
+                        above.push(number);
+                    }
+                }
+                above.push(below);
+                above
+            }
+            (selected, _) => siblings(counters.total(), selected.sequences(statement))
+                .map(|range| range.end - range.start)
+                .collect(),
+        };
+        numbers.into_iter().filter(|number| *number > 0).min()
+    }
+
     /// Returns whether the part shows everything that another part of the same seal shows.
     fn contains(&self, other: &Self) -> bool {
+        if !other.shows_events() {
+            return true;
+        }
         let statement = self.seal.statement();
         let has_events = || match (&self.selected, &other.selected, statement.scheme) {
             (Selected::Levels(one), Selected::Levels(two), _) => two & !one == 0,

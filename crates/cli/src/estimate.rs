@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::client_error;
 use crate::cloud::runtime;
 use crate::cloud_query::{CloudQuery, KeptFiles, report_newer_roster};
-use crate::destination::{distinct, incomplete, report_lines};
+use crate::destination::{check, distinct, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::get::{rate, seed};
 use crate::key::random;
@@ -161,9 +161,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         estimates.iter().try_for_each(|estimates| estimates.print(arguments))?;
     }
-    if let Some(failure) = incomplete(&report, &roster) {
-        return Err(failure);
-    }
+    check(&report, &roster)?;
     let is_empty =
         estimates.first().is_none_or(|group| group.lines.iter().all(|line| line.found.is_none()));
     if is_empty {

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::client_error;
 use crate::cloud::runtime;
 use crate::cloud_query::{CloudQuery, KeptFiles, report_newer_roster};
-use crate::destination::{Destination, distinct, incomplete, report_lines};
+use crate::destination::{Destination, check, distinct, report_lines};
 use crate::failure::Failure;
 use crate::key::random;
 use crate::key_files::KeyFiles;
@@ -170,7 +170,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Stdout::lock().line(value)?;
     }
-    incomplete(&report, &roster).map_or(Ok(()), Err)
+    check(&report, &roster)
 }
 
 impl Arguments {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use moteseal_client::Report;
 use moteseal_client::bundles::StreamFile;
-use moteseal_client::redact::{Keep, KeptReadings, merge, redact};
+use moteseal_client::redact::{Keep, KeptReadings, MergeError, merge, redact};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_verify::Roster;
 
@@ -42,8 +42,9 @@ struct Common {
 #[command(after_help = "Examples:\n  \
                   moteseal redact p.mproof --since 2026-01-01 --until 2026-01-02 -o day.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n  \
-                  moteseal redact p.mproof --devices dev1 --events 12/17,12/40-42 -o four.mproof \\\n      \
+                  moteseal redact p.mproof --devices dev2 --events 12/17,12/40-42 -o four.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                  `moteseal get --proof p.mproof` saves a proof. Single readings (--events) can be kept of trees.\n\n\
                   Exit codes: 0 written, 3 the proof is rejected.")]
 pub(crate) struct Redact {
     /// The proof (.mproof)
@@ -148,7 +149,9 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
     };
     let Some(stream) = streams.pop() else { return Ok(()) };
     let report = redact(stream, proof, &roster, &keep, &common.out);
-    let report = report.map_err(|error| client_error::failure(&roster, &error).about(proof))?;
+    let report = report.map_err(|error| {
+        client_error::failure(&roster, &error).with(files::likeness(proof)).about(proof)
+    })?;
     common.report(&roster, &report)
 }
 
@@ -157,6 +160,12 @@ pub(crate) fn run_merge(arguments: &Merge) -> Result<(), Failure> {
     let (roster, streams) = common.open(proofs)?;
     let sources = streams.into_iter().zip(proofs.iter().map(Path::new)).collect();
     let report = merge(sources, &roster, &common.out);
-    let report = report.map_err(|error| client_error::failure(&roster, &error))?;
+    let report = report.map_err(|MergeError { path, error }| {
+        let failure = client_error::failure(&roster, &error);
+        match path {
+            Some(path) => failure.with(files::likeness(&path)).about(&path),
+            None => failure,
+        }
+    })?;
     common.report(&roster, &report)
 }

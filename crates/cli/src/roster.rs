@@ -32,8 +32,10 @@ pub(crate) enum Command {
     New(New),
     /// Add devices to a group.
     #[command(
-        after_help = "Example:\n  moteseal roster add --roster roster.cbor --operator keys/op.key.pem --device dev2=keys/dev2.pub.pem\n  \
-                            moteseal roster add --roster roster.cbor --operator keys/op.key.pem --devices-file names.txt --keys keys\n\n\
+        after_help = "Examples:\n  moteseal roster add --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --device dev2=keys/dev2.pub.pem\n  \
+                            moteseal roster add --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --devices-file names.txt --keys keys\n\n\
                             Services that run with roster.cbor load the new version when the file changes."
     )]
     Add(change::Add),
@@ -59,7 +61,8 @@ pub(crate) enum Command {
     /// Change the epoch length, levels, budget or coordinator from an epoch on, the querier or the
     /// owners.
     #[command(
-        after_help = "Example: moteseal roster set --roster roster.cbor --operator keys/op.key.pem --epoch 10m --from 2027-01-01"
+        after_help = "Example:\n  moteseal roster set --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --epoch 10m --from 2027-01-01"
     )]
     Set(change::Set),
     /// Verify the operator's signature of a roster and show the roster.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::client_error;
 use crate::cloud_query::Pins;
-use crate::destination::{Destination, distinct, incomplete, report_lines};
+use crate::destination::{Destination, check_keys, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key_files::KeyFiles;
@@ -53,7 +53,8 @@ pub(crate) struct Arguments {
     pins: Pins,
     #[command(flatten)]
     keys: KeyFiles,
-    /// For a proof: accept one that is redacted. It shows what somebody chose to show
+    /// For a proof: accept one that is redacted. It shows what somebody chose to show. Without this
+    /// option, no row of a redacted proof is written
     #[arg(long)]
     allow_redacted: bool,
 }
@@ -187,7 +188,9 @@ fn proof(
     let (scope, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
         let verified = verified(&mut output)?;
-        output.keep()?;
+        if !verified.1.is_redacted || arguments.allow_redacted {
+            output.keep()?;
+        }
         verified
     } else {
         verified(&mut NoRows)?
@@ -207,10 +210,15 @@ fn proof(
             in_words(&scope, roster)
         ))?;
     }
+    check_keys(&report)?;
     if report.is_redacted && arguments.allow_redacted {
         return Ok(());
     }
-    incomplete(&report, roster).map_or(Ok(()), Err)
+    incomplete(&report, roster).map_or(Ok(()), |failure| {
+        let is_withheld = report.is_redacted && arguments.destination.is_given();
+        let hint = if is_withheld { " (no row was written: --allow-redacted)" } else { "" };
+        Err(failure.with(hint))
+    })
 }
 
 fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Error) -> Failure {
@@ -254,7 +262,7 @@ fn choice_in_words(choice: Choice) -> String {
 }
 
 /// Returns the given files, and the bundles of the given directories sorted by name.
-fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::with_capacity(given.len());
     for path in given {
         if !path.is_dir() {

@@ -80,9 +80,13 @@ impl ColumnKeyFiles {
                 let what = format_args!("the roster has no device {name:?}");
                 InputError::usage("UnknownDevice", what).at("stream secret")
             })?;
-            let secret = decode_stream_secret(&text(path)?);
-            let secret =
-                secret.map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
+            let bytes = input::read(path)?;
+            let secret = decode_stream_secret(str::from_utf8(&bytes).unwrap_or_default());
+            let secret = secret.map_err(|error| {
+                let what = "not a stream secret; name the file NAME.stream.key, which `moteseal owner add` \
+                            and `moteseal owner copy` write";
+                InputError::usage(error.name(), what).in_file(path)
+            })?;
             secrets.push((device, secret));
         }
         Ok(OpenKeys { grants, secrets })

@@ -190,6 +190,11 @@ impl<'a> Field<'a> {
             None => (packing, 0),
         };
         let (packing, suite) = strip_suite(packing);
+        if let Some((_, word)) = packing.rsplit_once('!') {
+            let is_suite = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            let error = if is_suite { SchemaError::UnknownSuite } else { SchemaError::MalformedField };
+            return Err(error);
+        }
         let (packing, relayed) = strip(packing, '~');
         let (packing, nullable) = strip(packing, '?');
         let field = match labels {

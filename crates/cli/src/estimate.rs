@@ -33,11 +33,11 @@ use crate::terminal::{Stdout, diagnostic, is_json};
                   --operator keys/op.pub.pem --since -30d --rate 1/8\n  \
                   moteseal estimate count 'temperature>=25' dev1 dev2 ... --at-most 100\n  \
                   moteseal estimate quantile temperature --at 0.05,0.5,0.95 ... --rate 1/8\n\n\
-                  Without DEVICE, the estimate is for the whole group. The intervals of means and sums use Student's t with\n\
-                  finite-population correction, and the intervals of quantiles use order statistics. The intervals of shares\n\
-                  and of counts with a condition are exact. All intervals use the numbers of readings that the devices signed;\n\
-                  these numbers are exact. A device without a sampled reading has no estimate (NoSample); it does not\n\
-                  count as zero.\n\n\
+                  Without DEVICE, the estimate is for the whole group. The intervals of means and sums use Student's\n\
+                  t with finite-population correction, and the intervals of quantiles use order statistics. The\n\
+                  intervals of shares and of counts with a condition are exact. All intervals use the numbers of\n\
+                  readings that the devices signed; these numbers are exact. A device without a sampled reading has\n\
+                  no estimate (NoSample); it does not count as zero.\n\n\
                   Exit codes: 0 verified, 3 refused, 4 something is withheld, not yet sealed or not sampled,\n\
                   6 the cloud does not respond."
 )]

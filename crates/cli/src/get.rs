@@ -37,11 +37,13 @@ pub(crate) use urgent::conflict_text;
                   moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --events urgent --follow\n\n\
                   Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. The range is rounded\n\
-                  to whole epochs. --at-most and --sample need closed epochs: an epoch that is not closed yet has no rows.\n\n\
+                  to whole epochs. --at-most and --sample need closed epochs: an epoch that is not closed yet has no\n\
+                  rows.\n\n\
                   No row is written before everything is verified. The newest seal of each device is pinned: a later\n\
                   response that omits or contradicts it is rejected.\n\n\
-                  Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 5 a device signed two urgent events\n\
-                  for one place, or an event that its seal contradicts (--check), 6 the cloud does not respond."
+                  Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 5 a device signed\n\
+                  two urgent events for one place, or an event that its seal contradicts (--check), 6 the cloud does\n\
+                  not respond."
 )]
 pub(crate) struct Arguments {
     /// The names of the devices; default: all devices of the roster

@@ -42,12 +42,13 @@ pub(crate) enum Command {
     Make(Make),
     /// Show what a grant opens, for whom it was made, and until when.
     #[command(
-        after_help = "Examples:\n  moteseal grant show study.mgrant --identity me.txt --roster roster.cbor \\\n      \
+        after_help = "Examples:\n  \
+                            moteseal grant show study.mgrant --identity me.txt --roster roster.cbor \\\n      \
                             --operator keys/op.pub.pem\n  \
                             moteseal grant show study.mgrant --identity me.txt --schema rows.mproof \\\n      \
                             --roster roster.cbor --operator keys/op.pub.pem\n\
-                            A grant has ids of columns, from which the names cannot be computed. With --schema or --owner, the names\n\
-                            are printed, too."
+                            A grant has ids of columns, from which the names cannot be computed. With --schema or --owner, the\n\
+                            names are printed, too."
     )]
     Show(Show),
 }

@@ -62,8 +62,8 @@ pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?
              timestamp (RFC 3339); point (latitude,longitude in degrees)\n  \
     ?        an empty cell is null\n  \
     ~        a hub relays the values\n  \
-    !, !aes  the column is encrypted with ChaCha20 or AES-128-CTR, which needs the device's stream secret\n  \
-    @GROUP   the column group, 0 to 7, which a reader can fetch or drop without the others; default: 0\n  \
+    !, !aes  the column is encrypted with ChaCha20 or AES-128-CTR (needs --stream-secret)\n  \
+    @GROUP   the column group, 0 to 7, which can be fetched or dropped without the others\n  \
     #ID      the column's id, 1 to 65535; default: its position from 1\n  \
     A value is (recorded integer + OFFSET) / DIVISOR: 27.97 as i16/100 takes two bytes\n  \
     and is read back as 27.97. A value that does not fit is an error; values are never rounded.\n\n\

@@ -21,10 +21,11 @@ use crate::terminal::{diagnostic, report};
 /// Make the secret of a device's stream, from which the keys of its encrypted columns are derived.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal key stream --out keys/dev1.stream.key --base 494000\n\
-                  The owner of the readings keeps the file: it decrypts all of them. The device needs it for its first\n\
-                  start with encrypted columns (stream_secret in its configuration, or moteseal seal --stream-secret).\n\
-                  It keeps the keys of the current and of later epochs next to the state of its chain, and the file can\n\
-                  then be removed from the device.")]
+                  The owner of the readings keeps the file: it decrypts all of them. The device needs it for its\n\
+                  first start with encrypted columns (stream_secret in its configuration, or moteseal seal\n\
+                  --stream-secret).\n\
+                  It keeps the keys of the current and of later epochs next to the state of its chain, and the file\n\
+                  can then be removed from the device.")]
 pub(crate) struct Stream {
     /// The file to write: 64 hexadecimal digits, a space, the base epoch; readable only by its owner
     #[arg(long, value_name = "FILE")]

@@ -32,9 +32,11 @@ use crate::time::span;
 /// the first and the last seal of each device.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
+    after_help = "Examples:\n  \
+                        moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted, 5 a device signed two histories."
+                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted,\n\
+                        5 a device signed two histories."
 )]
 pub(crate) struct Arguments {
     /// The files, or directories of bundles

@@ -34,9 +34,11 @@ use crate::time::instant;
 /// was sent, so the certificate is checked at the time given by --at, or now.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
+    after_help = "Examples:\n  \
+                        moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
                         moteseal broadcast verify image.evidence --ca base.pub.pem --out image.bin\n\n\
-                        Messages are printed on stdout, one per line with its number. The content of an image goes only to --out.\n\
+                        Messages are printed on stdout, one per line with its number. The content of an image goes only to\n\
+                        --out.\n\
                         Exit codes: 0 the whole chain is verified, 3 refused, 4 verified, but the chain is not complete."
 )]
 pub(crate) struct Arguments {

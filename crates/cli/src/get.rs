@@ -84,8 +84,8 @@ pub(crate) struct Arguments {
     /// Continue after the urgent events that an earlier command printed
     #[arg(long, value_name = "CURSOR", requires = "events")]
     after: Option<String>,
-    /// Only these columns, separated by commas. Of a stream with column groups, only the groups that
-    /// have them are sent; default: all columns
+    /// Only these columns, separated by commas; default: all columns. If the device seals column groups,
+    /// only the groups that have them are sent
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', conflicts_with = "events")]
     columns: Vec<String>,
     #[command(flatten)]

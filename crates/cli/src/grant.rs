@@ -218,7 +218,7 @@ pub(crate) struct Show {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Bundles or proofs of the devices, whose schemas tell the names of the columns; for example a
+    /// Bundles, folders of bundles, or proofs of the devices, whose schemas tell the names of the columns; for example a
     /// proof that `moteseal get --proof` has saved
     #[arg(long = "schema", value_name = "FILE")]
     schemas: Vec<PathBuf>,
@@ -456,8 +456,8 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     if let Some(owner) = &arguments.owner {
         names.add_owner(&OwnerFile::read(owner)?.owner);
     }
-    for path in &arguments.schemas {
-        names.add_schemas(path)?;
+    for path in crate::verify::expand(&arguments.schemas)? {
+        names.add_schemas(&path)?;
     }
     // At time 0 no grant has ended.
     let mut contents = open_at(&arguments.grant, &arguments.unlocking, &roster, 0)?.contents();

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_client::Report;
+use moteseal_client::{Error, Report};
 use moteseal_client::bundles::StreamFile;
 use moteseal_client::redact::{Keep, KeptReadings, MergeError, merge, redact};
 use moteseal_core::record::{EpochNumber, SealIndex};
@@ -60,7 +60,13 @@ pub(crate) struct Redact {
     until: Option<When>,
     /// The readings to keep, separated by commas, of seals that are trees: 17 or 17-20 of every seal, or
     /// 12/17 of seal 12 (the columns index and seq); default: all
-    #[arg(long, value_name = "[SEAL/]READING", value_delimiter = ',', value_parser = readings)]
+    #[arg(
+        long,
+        alias = "readings",
+        value_name = "[SEAL/]READING",
+        value_delimiter = ',',
+        value_parser = readings
+    )]
     events: Vec<KeptReadings>,
     /// The columns to keep, separated by commas. With --drop, the cells of the other columns are left
     /// out, as far as their column groups have none of these columns
@@ -150,7 +156,12 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
     let Some(stream) = streams.pop() else { return Ok(()) };
     let report = redact(stream, proof, &roster, &keep, &common.out);
     let report = report.map_err(|error| {
-        client_error::failure(&roster, &error).with(files::likeness(proof)).about(proof)
+        let failure = client_error::failure(&roster, &error);
+        match error {
+            // The failure names the file that could not be written.
+            Error::Output(_) => failure,
+            _ => failure.with(files::likeness(proof)).about(proof),
+        }
     })?;
     common.report(&roster, &report)
 }

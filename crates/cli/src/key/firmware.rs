@@ -27,7 +27,7 @@ use crate::terminal::report;
                         echo install 7 | moteseal broadcast send --key ops.key.pem --cert ops.cert \\\n      \
                         --to udp://239.1.2.3:5000 \\\n    \
                         --lines - --kind command --topic firmware --valid 1h\n\
-                        The image states its board and version. Whoever has the base station's key can replace the\n\
+                        The image states its board and version. A party that has the base station's key can replace the\n\
                         firmware of every mote of the network: keep it offline."
 )]
 pub(crate) struct Firmware {

@@ -123,11 +123,6 @@ impl Output {
         self.progress.finish_and_clear();
         Ok((Finished(self.rows.finish().map_err(client_error::output)?), self.mean))
     }
-
-    /// Writes the remaining rows and makes all rows visible.
-    pub(crate) fn keep(self) -> Result<(), Failure> {
-        self.finish()?.0.release()
-    }
 }
 
 /// All rows, written but not yet visible. Dropping this discards them.

@@ -11,8 +11,8 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_device::import::display_ms;
 use moteseal_device::runner::system_clock;
 use moteseal_grant::{
-    Audience, Contents, EnvelopeError, GrantRequest, GrantedColumn, MakeError, OpenError, OpenGrant,
-    Owner, Passphrase, Recipient, Recipients, Stream, Unlock, needs_passphrase,
+    Audience, Contents, EnvelopeError, GrantRequest, GrantedColumn, MakeError, OpenError,
+    OpenGrant, Owner, Passphrase, Recipient, Recipients, Stream, Unlock, needs_passphrase,
 };
 use moteseal_terminal::secret::ask_secret;
 use moteseal_verify::Roster;
@@ -41,15 +41,13 @@ pub(crate) enum Command {
     )]
     Make(Make),
     /// Show what a grant opens, for whom it was made, and until when.
-    #[command(
-        after_help = "Examples:\n  \
+    #[command(after_help = "Examples:\n  \
                             moteseal grant show study.mgrant --identity me.txt --roster roster.cbor \\\n      \
                             --operator keys/op.pub.pem\n  \
                             moteseal grant show study.mgrant --identity me.txt --schema rows.mproof \\\n      \
                             --roster roster.cbor --operator keys/op.pub.pem\n\
                             A grant has ids of columns, from which the names cannot be computed. With --schema or --owner, the\n\
-                            names are printed, too."
-    )]
+                            names are printed, too.")]
     Show(Show),
 }
 
@@ -92,7 +90,11 @@ fn recipient(text: &str, error: EnvelopeError) -> Failure {
     } else {
         Failure::named(Exit::Usage, error.named())
     };
-    if text.starts_with("age1") { failure.of(format_args!("--to {text}")) } else { failure.of("--to") }
+    if text.starts_with("age1") {
+        failure.of(format_args!("--to {text}"))
+    } else {
+        failure.of("--to")
+    }
 }
 
 /// What decrypts files.
@@ -278,9 +280,9 @@ fn make(arguments: &Make) -> Result<(), Failure> {
     lines.push(format!("opens      {}: {}", names.join(", "), granted.join(", ")));
     lines.push(format!("grant for {span}: {out}"));
     report_lines(lines, || {
-        let left_out = left_out.iter().map(|(device, error)| {
-            json!({ "device": name(&roster, *device), "reason": error.name() })
-        });
+        let left_out = left_out.iter().map(
+            |(device, error)| json!({ "device": name(&roster, *device), "reason": error.name() }),
+        );
         json!({
             "file": out,
             "devices": names,
@@ -433,8 +435,7 @@ fn open_at(
     let unlock = unlocking.unlock(path, &bytes, "")?;
     OpenGrant::open(&bytes, &unlock, roster, now_ms).map_err(|error| {
         let exit = match error {
-            OpenError::Envelope(EnvelopeError::Damaged) => Exit::Refused,
-            OpenError::Envelope(_) | OpenError::WrongGroup => Exit::Usage,
+            OpenError::Envelope(error) if error != EnvelopeError::Damaged => Exit::Usage,
             _ => Exit::Refused,
         };
         let text = error.to_string();
@@ -461,9 +462,9 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     }
     // At time 0 no grant has ended.
     let mut contents = open_at(&arguments.grant, &arguments.unlocking, &roster, 0)?.contents();
-    contents.columns.sort_by_cached_key(|of| {
-        (name(&roster, of.device), names.text(of.column), of.generation)
-    });
+    contents
+        .columns
+        .sort_by_cached_key(|of| (name(&roster, of.device), names.text(of.column), of.generation));
     let has_ended = contents.not_after_ms.is_some_and(|end| system_clock() > end);
     let mut out = Stdout::lock();
     if is_json() {

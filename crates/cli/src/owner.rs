@@ -427,11 +427,11 @@ fn restore(arguments: &Restore) -> Result<(), Failure> {
         let shares: Vec<Share> =
             arguments.shares.iter().map(|path| read_share(path)).collect::<Result<_, _>>()?;
         Owner::restore_with_shares(&backup, &shares).map_err(|error| match error {
-            BackupError::Envelope(error @ EnvelopeError::NoMatchingKey) => {
-                Failure::usage("these are shares of another backup; give those that were printed with this one")
-                    .with_name(error.name())
-                    .about(&arguments.backup)
-            }
+            BackupError::Envelope(error @ EnvelopeError::NoMatchingKey) => Failure::usage(
+                "these are shares of another backup; give those that were printed with this one",
+            )
+            .with_name(error.name())
+            .about(&arguments.backup),
             error => about(error),
         })?
     };

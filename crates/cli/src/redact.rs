@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_client::{Error, Report};
 use moteseal_client::bundles::StreamFile;
 use moteseal_client::redact::{Keep, KeptReadings, MergeError, merge, redact};
+use moteseal_client::{Error, Report};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_verify::Roster;
 

@@ -52,12 +52,10 @@ pub(crate) enum Command {
     )]
     Rotate(change::Rotate),
     /// Revoke the newest key of a device, from a time or a seal index on.
-    #[command(
-        after_help = "Example:\n  \
+    #[command(after_help = "Example:\n  \
                             moteseal roster revoke --roster roster.cbor --operator keys/op.key.pem --device dev1 --from -2d\n\n\
                             Seals from there on are no longer valid, also those that are stored already. Add the device\n\
-                            again with `roster add` and a new key."
-    )]
+                            again with `roster add` and a new key.")]
     Revoke(change::Revoke),
     /// Change the epoch length, levels, budget or coordinator from an epoch on, the querier or the
     /// owners.

@@ -31,13 +31,11 @@ use crate::time::span;
 /// For bundles, this checks every signature and every reading, and that no seal is missing between
 /// the first and the last seal of each device.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  \
+#[command(after_help = "Examples:\n  \
                         moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
                         Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted,\n\
-                        5 a device signed two histories."
-)]
+                        5 a device signed two histories.")]
 pub(crate) struct Arguments {
     /// The files, or directories of bundles
     #[arg(required = true)]
@@ -190,8 +188,9 @@ fn proof(
     let (scope, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
         let verified = verified(&mut output)?;
+        let (rows, _) = output.finish()?;
         if !verified.1.is_redacted || arguments.allow_redacted {
-            output.keep()?;
+            rows.release()?;
         }
         verified
     } else {

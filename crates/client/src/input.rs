@@ -29,8 +29,7 @@ const REQUEST_HEADS: [&[u8]; 2] =
     [b"-----BEGIN CERTIFICATE REQUEST-----", b"-----BEGIN NEW CERTIFICATE REQUEST-----"];
 
 /// The first bytes of an encrypted file in the age format, and of its text form.
-const ENCRYPTED_HEADS: [&[u8]; 2] =
-    [b"age-encryption.org/", b"-----BEGIN AGE ENCRYPTED FILE-----"];
+const ENCRYPTED_HEADS: [&[u8]; 2] = [b"age-encryption.org/", b"-----BEGIN AGE ENCRYPTED FILE-----"];
 
 /// The error for a file or a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -168,7 +168,9 @@ fn unavailable((first, last): (u32, u32), index: SealIndex, found: u64) -> Strin
     match found {
         0 if first == last => format!("the proof does not show reading {first} of seal {index}"),
         0 => format!("the proof shows none of the readings {first} to {last} of seal {index}"),
-        _ => format!("the proof shows only {found} of the readings {first} to {last} of seal {index}"),
+        _ => format!(
+            "the proof shows only {found} of the readings {first} to {last} of seal {index}"
+        ),
     }
 }
 

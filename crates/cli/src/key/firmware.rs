@@ -18,8 +18,7 @@ use crate::terminal::report;
 /// The update file that it makes is broadcast with `moteseal broadcast send`. Motes of this network
 /// and board accept it if its version is above theirs.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example:\n  \
+#[command(after_help = "Example:\n  \
                         moteseal key firmware target/thumbv7m-none-eabi/release/mote --ca keys/base.key.pem \\\n      \
                         --out mps2-an385-7.firmware\n\
                         moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 \\\n      \
@@ -28,8 +27,7 @@ use crate::terminal::report;
                         --to udp://239.1.2.3:5000 \\\n    \
                         --lines - --kind command --topic firmware --valid 1h\n\
                         The image states its board and version. A party that has the base station's key can replace the\n\
-                        firmware of every mote of the network: keep it offline."
-)]
+                        firmware of every mote of the network: keep it offline.")]
 pub(crate) struct Firmware {
     /// The firmware: the ELF file that cargo builds, or its image
     #[arg(value_name = "PROGRAM")]

@@ -49,15 +49,13 @@ pub(crate) struct Request {
 
 /// Certify a sender's request with a base station's key.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example:\n  \
+#[command(after_help = "Example:\n  \
                         moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
                         Verify by other means that the request came from the sender that it names: its signature only\n\
                         proves possession of the key; --sender refuses the request of another one. Every certificate has\n\
                         its own serial.\n\
                         The record next to the key (keys/base.certificates) lists the certificates: moteseal broadcast\n\
-                        certificates."
-)]
+                        certificates.")]
 pub(crate) struct Certify {
     /// The request
     #[arg(value_name = "REQUEST")]

@@ -101,16 +101,15 @@ impl OwnerFile {
             moteseal_files::remove_abandoned(path);
         }
         let before = read_up_to(path, moteseal_grant::MAX_CONTENT)?;
-        let owner = Owner::decode(&before)
-            .map_err(|error| {
-                let failure = Failure::named(Exit::Usage, error.named()).about(path);
-                match error {
-                    OwnerFileError::Decode(_) => failure
-                        .with("; this is not an owner's file (NAME.owner)")
-                        .with(files::likeness_of(&before)),
-                    _ => failure,
-                }
-            })?;
+        let owner = Owner::decode(&before).map_err(|error| {
+            let failure = Failure::named(Exit::Usage, error.named()).about(path);
+            match error {
+                OwnerFileError::Decode(_) => failure
+                    .with("; this is not an owner's file (NAME.owner)")
+                    .with(files::likeness_of(&before)),
+                _ => failure,
+            }
+        })?;
         Ok(Self { path: path.to_owned(), before, owner })
     }
 
@@ -160,7 +159,8 @@ impl OwnerFile {
                 let mut text = error.to_string().replace(&device.to_string(), name);
                 let newest = before.iter().rev().find(|(of, _)| of == device);
                 if let (OwnerError::BaseNotLater { .. }, Some((_, base))) = (error, newest) {
-                    let since = format!("has a secret from {} on already", start_text(roster, *base));
+                    let since =
+                        format!("has a secret from {} on already", start_text(roster, *base));
                     text = text.replace("has a secret already", &since);
                 }
                 Failure::usage(text).with_name(error.name()).about(&self.path)

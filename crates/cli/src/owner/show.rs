@@ -20,7 +20,8 @@ pub(super) fn show(group: &Group) -> Result<(), Failure> {
     let (algorithm, key) = (key.algorithm().name(), hex::encode(&*key.to_bytes()));
     let mut streams: Vec<(String, &Stream)> =
         owner.streams().iter().map(|stream| (name_of(&roster, stream.device()), stream)).collect();
-    streams.sort_by(|one, other| (&one.0, one.1.generation()).cmp(&(&other.0, other.1.generation())));
+    streams
+        .sort_by(|one, other| (&one.0, one.1.generation()).cmp(&(&other.0, other.1.generation())));
     let mut out = Stdout::lock();
     if is_json() {
         return out.line(json!({

@@ -188,7 +188,7 @@ impl<'k> Draft<'k> {
     }
 
     /// Signs and writes the new version, and reports it. `notes` are further lines of the report.
-    fn write(self, what: &str, notes: Vec<String>) -> Result<(), Failure> {
+    fn write(self, what: &str, notes: &[String]) -> Result<(), Failure> {
         let Self { before, next, change, .. } = self;
         let bytes = next.issue().map_err(named)?;
         match &change.out {
@@ -272,7 +272,7 @@ pub(crate) fn add(arguments: &Add) -> Result<(), Failure> {
         owner.save(copies)?;
     }
     let notes = enrolled.note().into_iter().chain(secrets.map(|(_, _, made)| made));
-    draft.write(&what, notes.collect())?;
+    draft.write(&what, &notes.collect::<Vec<_>>())?;
     if !again.is_empty() {
         diagnostic(format_args!(
             "{} belonged to the group before: the secrets of links and private sums stay the same; if \
@@ -296,7 +296,7 @@ pub(crate) fn remove(arguments: &Remove) -> Result<(), Failure> {
         arguments.devices.join(", "),
         start_text(&draft.before, end)
     );
-    draft.write(&what, Vec::new())
+    draft.write(&what, &[])
 }
 
 pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
@@ -312,7 +312,7 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
     }
     let what =
         format!("new keys of {} from {}", names.join(", "), start_text(&draft.before, first));
-    draft.write(&what, Vec::new())
+    draft.write(&what, &[])
 }
 
 pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
@@ -329,7 +329,7 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     if let Some(epoch) = end_epoch {
         let _ = write!(what, ", from {}", start_text(&draft.before, epoch));
     }
-    draft.write(&what, Vec::new())
+    draft.write(&what, &[])
 }
 
 pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
@@ -383,7 +383,9 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
     for (name, path) in &arguments.owners {
         let key = files::public_key(path)?;
         let is_other = |owner: &&Owner| {
-            owner.key == key && owner.name != *name && !arguments.removed_owners.contains(&owner.name)
+            owner.key == key
+                && owner.name != *name
+                && !arguments.removed_owners.contains(&owner.name)
         };
         if let Some(other) = draft.before.owners().iter().find(is_other) {
             return Err(Failure::usage(format_args!(
@@ -399,5 +401,5 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
         draft.next.remove_owner(name).map_err(named)?;
         whats.push(format!("owner {name} removed"));
     }
-    draft.write(&whats.join(", "), Vec::new())
+    draft.write(&whats.join(", "), &[])
 }

@@ -128,7 +128,10 @@ fn a_grant_of_somebody_else_opens_nothing_and_an_estimate_needs_its_column() {
     let proof = "--proof all.mproof --stream-secret dev1=other.key";
     let wrong = with_roster(&scene, &format!("{get} {proof}"));
     let line = wrong.failed(3);
-    assert!(line.contains("dev1: column temperature: WrongKey: ") && line.contains("check"), "{line}");
+    assert!(
+        line.contains("dev1: column temperature: WrongKey: ") && line.contains("check"),
+        "{line}"
+    );
     let seen = fs::read_to_string(scene.path("out.csv")).unwrap();
     assert!(seen.lines().skip(1).all(|row| row.ends_with(",,")), "{seen}");
     let verify = "verify all.mproof --json --stream-secret dev1=other.key";
@@ -216,7 +219,10 @@ fn a_column_that_is_added_later_is_granted_while_old_grants_still_open_and_the_o
         let early = "--rate 1 --columns pressure --out none.csv --no-pinned-seals";
         let early = with_roster(&scene, &format!("get dev1 --from {} {early}", cloud.url));
         let line = early.failed(2);
-        assert!(line.contains("UnknownColumn: seal 0 of device dev1 (2026-01-01T00:00:00Z)"), "{line}");
+        assert!(
+            line.contains("UnknownColumn: seal 0 of device dev1 (2026-01-01T00:00:00Z)"),
+            "{line}"
+        );
         assert!(line.contains("\"pressure\", only temperature, humidity;"), "{line}");
         assert!(line.contains("--since"), "{line}");
         assert!(make("none", "pressure", &hours(3)).failed(2).contains("UnknownColumn"));

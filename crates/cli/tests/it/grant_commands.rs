@@ -160,11 +160,20 @@ fn a_wrong_file_is_named_for_what_it_is() {
         .done();
     let secret = "get dev1 --from http://127.0.0.1:9 --rate 1 --out o.csv --stream-secret dev1=";
     for (command, expected) in [
-        ("owner show --owner keys/alice.pub.pem", "not an owner's file (NAME.owner); it looks like a key"),
+        (
+            "owner show --owner keys/alice.pub.pem",
+            "not an owner's file (NAME.owner); it looks like a key",
+        ),
         ("owner show --owner alice.backup", "a backup (`moteseal owner restore`)"),
         ("redact x.mgrant -o none", "a grant (`moteseal grant show`)"),
-        (&format!("{secret}keys/dev1.key.pem"), "not a stream secret; name the file NAME.stream.key"),
-        (&format!("{secret}keys/alice.owner"), "not a stream secret; name the file NAME.stream.key"),
+        (
+            &format!("{secret}keys/dev1.key.pem"),
+            "not a stream secret; name the file NAME.stream.key",
+        ),
+        (
+            &format!("{secret}keys/alice.owner"),
+            "not a stream secret; name the file NAME.stream.key",
+        ),
     ] {
         let run = with_roster(&scene, command);
         assert!(matches!(run.code, USAGE | REFUSED), "{command}: {run:?}");
@@ -204,9 +213,8 @@ fn an_owner_sees_what_its_file_has() {
 fn the_keys_of_the_future_are_erased_only_if_this_is_meant() {
     let (scene, reader) = scene();
     let before = fs::read(scene.path("keys/alice.owner")).unwrap();
-    let forget = |rest: &str| {
-        with_roster(&scene, &format!("owner forget --owner keys/alice.owner {rest}"))
-    };
+    let forget =
+        |rest: &str| with_roster(&scene, &format!("owner forget --owner keys/alice.owner {rest}"));
     let refused = forget("--before 2099-01-01");
     assert!(refused.failed(USAGE).contains("is in the future"), "{refused:?}");
     let nothing = forget("--before 1970-01-01").done();
@@ -419,7 +427,9 @@ fn a_device_that_joins_gets_its_copy_of_the_secret() {
     assert!(moteseal_grant::decode_stream_secret(&text).is_ok());
     let again = add(&scene, "dev3");
     let line = again.failed(USAGE);
-    assert!(line.contains("keys/alice.owner: BaseNotLater: device dev3 has a secret from 1970-01-01"));
+    assert!(
+        line.contains("keys/alice.owner: BaseNotLater: device dev3 has a secret from 1970-01-01")
+    );
     assert!(line.contains("`moteseal owner copy`") && line.contains("owner add --from"), "{line}");
     assert_eq!(fs::read_to_string(scene.path("keys/dev3.stream.key")).unwrap(), text);
     // A file of another device with this name is kept.

@@ -111,7 +111,9 @@ fn a_redacted_proof_shows_what_was_kept_and_states_what_was_left_out() {
     // Without --allow-redacted, the proof does not pass. The text states what is missing.
     let run = scene.with_roster(&["verify", "few.mproof"]);
     assert!(run.failed(INCOMPLETE).contains("Redacted: "), "{run:?}");
-    for text in ["5 of 1,800 readings", "4 shown, 716 omitted", "seal 0 (2010-05-09T09:00:00Z) left out"] {
+    for text in
+        ["5 of 1,800 readings", "4 shown, 716 omitted", "seal 0 (2010-05-09T09:00:00Z) left out"]
+    {
         assert!(run.stderr.contains(text), "{text}: {run:?}");
     }
     assert!(run.out.contains("what a redactor left of dev1"), "{run:?}");

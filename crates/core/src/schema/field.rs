@@ -191,8 +191,10 @@ impl<'a> Field<'a> {
         };
         let (packing, suite) = strip_suite(packing);
         if let Some((_, word)) = packing.rsplit_once('!') {
-            let is_suite = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
-            let error = if is_suite { SchemaError::UnknownSuite } else { SchemaError::MalformedField };
+            let is_suite =
+                !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            let error =
+                if is_suite { SchemaError::UnknownSuite } else { SchemaError::MalformedField };
             return Err(error);
         }
         let (packing, relayed) = strip(packing, '~');

@@ -142,6 +142,12 @@ impl Common {
 pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
     let Redact { proof, devices, since, until, events, columns, drop, common } = arguments;
     let (roster, mut streams) = common.open(std::slice::from_ref(proof))?;
+    let keeps_all = devices.is_empty() && events.is_empty() && columns.is_empty();
+    if keeps_all && since.is_none() && until.is_none() {
+        return Err(Failure::usage(
+            "what to keep is missing; give --devices, --since, --until, --events, or --columns with --drop",
+        ));
+    }
     let devices = match &devices[..] {
         [] => Vec::new(),
         names => files::devices(&roster, &common.roster, names)?,

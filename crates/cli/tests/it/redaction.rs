@@ -218,6 +218,8 @@ fn what_cannot_be_kept_is_an_error_by_name() {
     }
     let run = redact(&scene, "p.mproof", "p.mproof", &[]);
     assert!(run.failed(USAGE).contains("would replace an input file"), "{run:?}");
+    let run = redact(&scene, "p.mproof", "none.mproof", &[]);
+    assert!(run.failed(USAGE).contains("what to keep is missing"), "{run:?}");
 }
 
 #[test]
@@ -320,7 +322,7 @@ fn an_altered_redacted_proof_is_refused_and_never_passes_for_a_whole_one() {
     }
     // A damaged proof is not redacted.
     fs::write(scene.path("altered.mproof"), &proof[..proof.len() - 3]).unwrap();
-    let run = redact(&scene, "altered.mproof", "out.mproof", &[]);
+    let run = redact(&scene, "altered.mproof", "out.mproof", &["--devices", "dev1"]);
     assert!(run.failed(REFUSED).contains("altered.mproof: "), "{run:?}");
     // `merge` names the file, too.
     let run = scene.with_roster(&["merge", "p.mproof", "altered.mproof", "-o", "out.mproof"]);

@@ -71,7 +71,7 @@ impl To {
         if self.recipients.is_empty() {
             let or = if instead.is_empty() { "" } else { ", or " };
             return Err(Failure::usage(format_args!(
-                "for whom is missing; name a recipient: --to age1..., or --passphrase-file FILE{or}{instead}"
+                "no recipient is given; name one with --to age1..., or --passphrase-file FILE{or}{instead}"
             )));
         }
         let parse = |text: &String| Recipient::parse(text).map_err(|error| recipient(text, error));
@@ -220,8 +220,8 @@ pub(crate) struct Show {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Bundles, folders of bundles, or proofs of the devices, whose schemas tell the names of the columns; for example a
-    /// proof that `moteseal get --proof` has saved
+    /// Bundles, folders of bundles, or proofs of the devices, whose schemas tell the names of the
+    /// columns; for example a proof that `moteseal get --proof` has saved
     #[arg(long = "schema", value_name = "FILE")]
     schemas: Vec<PathBuf>,
     /// The owner's file, which tells the names of the columns, too

@@ -949,7 +949,7 @@ moteseal_error moteseal_column_keys_restore(moteseal_column_keys *keys,
 // Writes the record of the keys. It is secret.
 //
 // Store the record when the keys were begun, and again after each `moteseal_cipher_begin` for a
-// later epoch. Then erase the record before it: whoever reads it can decrypt the epochs that have
+// later epoch. Then erase the record before it: a party that reads it can decrypt the epochs that have
 // passed.
 //
 // @param out, capacity  `MOTESEAL_COLUMN_KEYS_OVERHEAD + columns * MOTESEAL_COLUMN_KEY` bytes.

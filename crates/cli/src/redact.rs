@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use moteseal_client::bundles::{StreamFile, device_name};
 use moteseal_client::redact::{
-    FEW_READINGS, Guessable, Keep, KeptReadings, Redacted, merge, redact,
+    FEW_READINGS, Guessable, Keep, KeptReadings, MergeError, Redacted, merge, redact,
 };
-use moteseal_client::{Report, start_text};
+use moteseal_client::{Error, Report, start_text};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_verify::Roster;
 
@@ -46,8 +46,9 @@ pub(crate) struct Common {
 #[command(after_help = "Examples:\n  \
                   moteseal redact p.mproof --since 2026-01-01 --until 2026-01-02 -o day.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n  \
-                  moteseal redact p.mproof --devices dev1 --events 12/17,12/40-42 -o four.mproof \\\n      \
+                  moteseal redact p.mproof --devices dev2 --events 12/17,12/40-42 -o four.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                  `moteseal get --proof p.mproof` saves a proof. Single readings (--events) can be kept of trees.\n\n\
                   Exit codes: 0 written, 3 the proof is rejected.")]
 pub(crate) struct Redact {
     /// The proof (.mproof)
@@ -63,7 +64,13 @@ pub(crate) struct Redact {
     until: Option<When>,
     /// The readings to keep, separated by commas, of seals that are trees: 17 or 17-20 of every seal, or
     /// 12/17 of seal 12 (the columns index and seq); default: all
-    #[arg(long, value_name = "[SEAL/]READING", value_delimiter = ',', value_parser = readings)]
+    #[arg(
+        long,
+        alias = "readings",
+        value_name = "[SEAL/]READING",
+        value_delimiter = ',',
+        value_parser = readings
+    )]
     events: Vec<KeptReadings>,
     /// The columns to keep, separated by commas. With --drop, the cells of the other columns are left
     /// out. Only whole column groups can be left out, except group 0: the command refuses if another
@@ -145,6 +152,12 @@ impl Common {
 pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
     let Redact { proof, devices, since, until, events, columns, drop, common } = arguments;
     let (roster, mut streams) = common.open(std::slice::from_ref(proof), &[])?;
+    let keeps_all = devices.is_empty() && events.is_empty() && columns.is_empty();
+    if keeps_all && since.is_none() && until.is_none() {
+        return Err(Failure::usage(
+            "what to keep is missing; give --devices, --since, --until, --events, or --columns with --drop",
+        ));
+    }
     let devices = match &devices[..] {
         [] => Vec::new(),
         names => files::devices(&roster, &common.roster, names)?,
@@ -158,8 +171,14 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
     };
     let Some(stream) = streams.pop() else { return Ok(()) };
     let redacted = redact(stream, proof, &roster, &keep, &common.out);
-    let Redacted { report, guessable } =
-        redacted.map_err(|error| client_error::failure(&roster, &error).about(proof))?;
+    let Redacted { report, guessable } = redacted.map_err(|error| {
+        let failure = client_error::failure(&roster, &error);
+        match error {
+            // The failure names the file that could not be written.
+            Error::Output(_) => failure,
+            _ => failure.with(files::likeness(proof)).about(proof),
+        }
+    })?;
     common.report(&roster, &report)?;
     warn(&roster, guessable);
     Ok(())
@@ -182,6 +201,12 @@ pub(crate) fn run_merge(arguments: &Merge) -> Result<(), Failure> {
     let (roster, streams) = common.open(proofs, &[])?;
     let sources = streams.into_iter().zip(proofs.iter().map(Path::new)).collect();
     let report = merge(sources, &roster, &common.out);
-    let report = report.map_err(|error| client_error::failure(&roster, &error))?;
+    let report = report.map_err(|MergeError { path, error }| {
+        let failure = client_error::failure(&roster, &error);
+        match path {
+            Some(path) => failure.with(files::likeness(&path)).about(&path),
+            None => failure,
+        }
+    })?;
     common.report(&roster, &report)
 }

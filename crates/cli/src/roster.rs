@@ -33,8 +33,10 @@ pub(crate) enum Command {
     New(New),
     /// Add devices to a group.
     #[command(
-        after_help = "Example:\n  moteseal roster add --roster roster.cbor --operator keys/op.key.pem --device dev2=keys/dev2.pub.pem\n  \
-                            moteseal roster add --roster roster.cbor --operator keys/op.key.pem --devices-file names.txt --keys keys\n\n\
+        after_help = "Examples:\n  moteseal roster add --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --device dev2=keys/dev2.pub.pem\n  \
+                            moteseal roster add --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --devices-file names.txt --keys keys\n\n\
                             Services that run with roster.cbor load the new version when the file changes."
     )]
     Add(change::Add),
@@ -51,16 +53,16 @@ pub(crate) enum Command {
     )]
     Rotate(change::Rotate),
     /// Revoke the newest key of a device, from a time or a seal index on.
-    #[command(
-        after_help = "Example: moteseal roster revoke --roster roster.cbor --operator keys/op.key.pem --device dev1 --from -2d\n\n\
+    #[command(after_help = "Example:\n  \
+                            moteseal roster revoke --roster roster.cbor --operator keys/op.key.pem --device dev1 --from -2d\n\n\
                             Seals from there on are no longer valid, also those that are stored already. Add the device\n\
-                            again with `roster add` and a new key."
-    )]
+                            again with `roster add` and a new key.")]
     Revoke(change::Revoke),
     /// Change the epoch length, levels, budget or coordinator from an epoch on, the querier or the
     /// owners.
     #[command(
-        after_help = "Example: moteseal roster set --roster roster.cbor --operator keys/op.key.pem --epoch 10m --from 2027-01-01"
+        after_help = "Example:\n  moteseal roster set --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --epoch 10m --from 2027-01-01"
     )]
     Set(change::Set),
     /// Name a sanitiser, who may replace column groups of devices, give it a further right, end its rights

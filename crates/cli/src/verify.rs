@@ -9,7 +9,7 @@ use moteseal_client::bundles::{
 };
 use moteseal_client::decrypt::SealKeys;
 use moteseal_client::proof::{Scope, verify_sanitised};
-use moteseal_client::{Incomplete, Lack, NoRows, PinnedSeals, Sink, start_text};
+use moteseal_client::{Incomplete, Lack, NoRows, PinnedSeals, Report, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_seal::sample::{Choice, Rate};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::client_error;
 use crate::cloud_query::Pins;
-use crate::destination::{Destination, distinct, incomplete, report_lines};
+use crate::destination::{Destination, check_keys, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key_files::KeyFiles;
@@ -32,11 +32,11 @@ use crate::time::span;
 /// For bundles, this checks every signature and every reading, and that no seal is missing between
 /// the first and the last seal of each device.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
+#[command(after_help = "Examples:\n  \
+                        moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted, 5 a device signed two histories."
-)]
+                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted,\n\
+                        5 a device signed two histories.")]
 pub(crate) struct Arguments {
     /// The files, or directories of bundles
     #[arg(required = true)]
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     keys: KeyFiles,
     /// For a proof: accept one that is redacted, or whose query names readings. It shows what its
-    /// maker chose to show
+    /// maker chose to show. Without this option, no row of a redacted proof is written
     #[arg(long)]
     allow_redacted: bool,
     /// For a proof: accept the values by which this sanitiser replaced those of devices. Repeat it for
@@ -178,6 +178,11 @@ pub(crate) fn open(path: &Path) -> Result<StreamFile, Failure> {
     })
 }
 
+/// Returns whether the maker of a proof chose which readings it shows.
+fn is_chosen(report: &Report) -> bool {
+    report.is_redacted || report.is_named()
+}
+
 /// Verifies a proof and writes its rows if requested.
 fn proof(
     arguments: &Arguments,
@@ -205,7 +210,10 @@ fn proof(
     let (scope, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
         let verified = verified(&mut output)?;
-        output.keep()?;
+        let (rows, _) = output.finish()?;
+        if !is_chosen(&verified.1) || arguments.allow_redacted {
+            rows.release()?;
+        }
         verified
     } else {
         verified(&mut NoRows)?
@@ -225,13 +233,18 @@ fn proof(
             in_words(&scope, roster)
         ))?;
     }
+    check_keys(&report)?;
     let chosen = |error: &Incomplete| matches!(error.lack, Lack::Redacted | Lack::Named);
     if arguments.allow_redacted
         && report.require_complete(roster).is_err_and(|error| chosen(&error))
     {
         return Ok(());
     }
-    incomplete(&report, roster).map_or(Ok(()), Err)
+    incomplete(&report, roster).map_or(Ok(()), |failure| {
+        let is_withheld = is_chosen(&report) && arguments.destination.is_given();
+        let hint = if is_withheld { " (no row was written: --allow-redacted)" } else { "" };
+        Err(failure.with(hint))
+    })
 }
 
 /// Returns the names of the roster's sanitisers.
@@ -281,7 +294,7 @@ fn choice_in_words(choice: Choice) -> String {
 }
 
 /// Returns the given files, and the bundles of the given directories sorted by name.
-fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::with_capacity(given.len());
     for path in given {
         if !path.is_dir() {

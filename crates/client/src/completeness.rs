@@ -273,7 +273,8 @@ impl DeviceReport {
             "since": self.since.0,
             "until": self.until.map(|until| until.0),
             "complete": self.is_complete(),
-            "complete_until": self.complete_until().0,
+            "complete_until":
+                (self.standing != Standing::Redacted).then(|| self.complete_until().0),
             "standing": match self.standing {
                 Standing::Complete => "Complete",
                 Standing::TailUnknown { .. } => "TailUnknown",

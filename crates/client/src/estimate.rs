@@ -9,8 +9,8 @@
 //! device is a stratum with its own rate. The mean of each stratum is weighted by the stratum's
 //! event count, and the degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
 //!
-//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because whoever
-//! determines another selection chooses the result. Readings that a query names, and readings that a
+//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because a party
+//! that determines another selection chooses the result. Readings that a query names, and readings that a
 //! redactor left in a proof, are refused (`NotUniform`).
 //!
 //! A reading whose value is null is a reading without a value. Means, quantiles and the bins of a

@@ -28,6 +28,9 @@ const BAD_ARGUMENT: &str = "UsageError";
 const REQUEST_HEADS: [&[u8]; 2] =
     [b"-----BEGIN CERTIFICATE REQUEST-----", b"-----BEGIN NEW CERTIFICATE REQUEST-----"];
 
+/// The first bytes of an encrypted file in the age format, and of its text form.
+const ENCRYPTED_HEADS: [&[u8]; 2] = [b"age-encryption.org/", b"-----BEGIN AGE ENCRYPTED FILE-----"];
+
 /// The error for a file or a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{sentence}", self.prefix())]
@@ -450,6 +453,15 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
         [] => None,
         head if REQUEST_HEADS.iter().any(|begin| head.starts_with(begin)) => {
             Some("a certificate request (PEM)")
+        }
+        head if ENCRYPTED_HEADS.iter().any(|begin| head.starts_with(begin)) => {
+            Some("a grant (`moteseal grant show`) or a backup (`moteseal owner restore`)")
+        }
+        head if head.starts_with(b"AGE-SECRET-KEY-") || head.starts_with(b"# created: ") => {
+            Some("an age identity")
+        }
+        head if head.len() >= 64 && head[..64].iter().all(u8::is_ascii_hexdigit) => {
+            Some("a secret, such as NAME.salt.key or NAME.stream.key")
         }
         head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
         // A tagged COSE_Sign1 (spec/objects.md, section 4).

@@ -225,9 +225,9 @@ fn same_schema(
         return Ok(());
     }
     Err(OutputError::unfit(format_args!(
-        "cannot write the rows: device {} has different columns from epoch {} on; ask for \
-         devices and epochs of one schema at a time, or use --format jsonl",
+        "cannot write the rows: device {} has other columns at {} than the rows before; ask for \
+         devices and times with the same columns, or use --format jsonl",
         rows.name(),
-        rows.statement().epoch
+        rows.start_text()
     )))
 }

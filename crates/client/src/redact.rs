@@ -15,7 +15,7 @@ mod part;
 mod sanitise;
 mod tree;
 
-pub use merge::merge;
+pub use merge::{MergeError, merge};
 pub use sanitise::{NewColumn, Sanitisation, SanitiseError, sanitise};
 
 use std::io::Read;
@@ -117,10 +117,7 @@ pub enum RedactError {
         index: SealIndex,
     },
     /// A reading that should be kept is not in the proof.
-    #[error(
-        "the proof has {found} of the readings {first} to {last} of seal {index}; keep only readings \
-         that it shows"
-    )]
+    #[error("{}; keep only readings that it shows", unavailable((*first, *last), *index, *found))]
     ReadingUnavailable {
         /// The index of the seal.
         index: SealIndex,
@@ -207,6 +204,17 @@ pub enum RedactError {
         /// The limit, in MiB.
         limit: usize,
     },
+}
+
+/// Describes which readings of a seal a proof lacks.
+fn unavailable((first, last): (u32, u32), index: SealIndex, found: u64) -> String {
+    match found {
+        0 if first == last => format!("the proof does not show reading {first} of seal {index}"),
+        0 => format!("the proof shows none of the readings {first} to {last} of seal {index}"),
+        _ => format!(
+            "the proof shows only {found} of the readings {first} to {last} of seal {index}"
+        ),
+    }
 }
 
 impl RedactError {

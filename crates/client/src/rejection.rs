@@ -176,12 +176,17 @@ pub enum Rejection {
         index: Option<SealIndex>,
     },
     /// A requested column is not one of a seal's schema.
-    #[error("seal {index} of device {device} has no column {column:?}; its columns are {known}")]
+    #[error(
+        "seal {index} of device {device}, of epoch {epoch}, has no column {column:?}, only {known}; ask \
+         for other columns, or begin where the device has it"
+    )]
     UnknownColumn {
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
+        /// The seal's epoch.
+        epoch: EpochNumber,
         /// The name of the column.
         column: String,
         /// The names of the seal's columns.
@@ -333,6 +338,7 @@ impl Rejection {
             | Self::Unshown { epoch, .. }
             | Self::ManifestNotAsAsked { epoch }
             | Self::TwoManifests { epoch }
+            | Self::UnknownColumn { epoch, .. }
             | Self::EpochTooLarge { epoch, .. } => Some(*epoch),
             _ => None,
         }

@@ -87,7 +87,8 @@ named_errors! {
         EpochOutOfKeyRange =>
             "the epoch is outside the range of the stream secret; provision the device anew",
         /// No node covers the epoch.
-        NotCovered => "no key for this epoch; ask the owner for a grant that covers it",
+        NotCovered =>
+            "no key of this column in this epoch; ask the owner for a grant of both",
         /// The group's epochs have changed since the grant was made, and the epoch is now outside the time
         /// that the owner has granted.
         GrantOutdated =>

@@ -54,14 +54,16 @@ moteseal_core::named_errors! {
         EpochOutOfKeyRange {
             /// The device.
             device: DeviceId
-        } => "the epochs are outside the range of the stream secret of device {device}",
+        } => "the epochs are outside the range of the stream secret of device {device}; \
+              choose other epochs, or leave the device out",
         /// The owner forgot the keys of the first epochs.
         Forgotten {
             /// The device.
             device: DeviceId,
             /// The first epoch whose keys the owner still has.
             first: EpochNumber
-        } => "the owner has forgotten the keys of device {device} before epoch {first}",
+        } => "the owner has forgotten the keys of device {device} before epoch {first}; \
+              begin there or later, or leave the device out",
         /// The purpose is too long or has control characters.
         InvalidPurpose => "the purpose must be at most 256 bytes of UTF-8 without control characters",
         /// The grant is longer than the limit.
@@ -355,6 +357,42 @@ impl Owner {
         if signed.len() > MAX_CONTENT { Err(MakeError::GrantTooLong) } else { Ok(signed) }
     }
 
+    /// Checks that a grant can have columns of a device for a range of epochs. `columns` are their names;
+    /// `None` means all encrypted columns. Derives no key.
+    ///
+    /// # Errors
+    /// `NotOwned`; `Forgotten` if the owner has forgotten keys of the range; `UnknownColumn` if the device
+    /// has none of the columns; `EpochOutOfKeyRange` if no secret of the columns covers an epoch.
+    pub fn check_grantable(
+        &self,
+        device: DeviceId,
+        columns: Option<&[&str]>,
+        epochs: &RangeInclusive<EpochNumber>,
+    ) -> Result<(), MakeError> {
+        let streams = self.granted_streams(device);
+        if streams.is_empty() {
+            return Err(MakeError::NotOwned { device });
+        }
+        streams.iter().try_for_each(|stream| check_not_forgotten(stream, epochs))?;
+        let has_column = |stream: &&Stream| {
+            stream.columns().iter().any(|column| is_chosen(columns, &column.name))
+        };
+        let mut chosen = streams.iter().filter(has_column).peekable();
+        if chosen.peek().is_none() {
+            return Err(MakeError::UnknownColumn);
+        }
+        let is_covered =
+            |stream: &Stream| *epochs.start() <= stream.last() && *epochs.end() >= stream.base();
+        if chosen.any(is_covered) { Ok(()) } else { Err(MakeError::EpochOutOfKeyRange { device }) }
+    }
+
+    /// Returns the streams of a device of which a grant can have keys: the newest ones. The device is
+    /// least likely to use the oldest secrets.
+    fn granted_streams(&self, device: DeviceId) -> &[Stream] {
+        let streams = self.streams_of(device);
+        &streams[streams.len().saturating_sub(MAX_GENERATIONS)..]
+    }
+
     /// Returns the keys of a request, sorted by device and generation.
     fn granted(&self, request: &GrantRequest<'_>) -> Result<Vec<StreamKeys>, MakeError> {
         let devices: BTreeSet<DeviceId> = request.devices.iter().copied().collect();
@@ -365,24 +403,15 @@ impl Owner {
             request.columns.unwrap_or_default().iter().copied().collect();
         let mut granted = Vec::new();
         for device in devices {
-            let streams = self.streams_of(device);
-            if streams.is_empty() {
-                return Err(MakeError::NotOwned { device });
-            }
-            let before = granted.len();
-            let mut has_column = false;
-            // The device is least likely to use the oldest secrets.
-            let newest = streams.len().saturating_sub(MAX_GENERATIONS);
-            for stream in &streams[newest..] {
-                check_not_forgotten(stream, &request.epochs)?;
+            self.check_grantable(device, request.columns, &request.epochs)?;
+            for stream in self.granted_streams(device) {
                 let mut columns = Vec::new();
                 for column in stream.columns() {
                     let name = column.name.as_str();
-                    if request.columns.is_some_and(|names| !names.contains(&name)) {
+                    if !is_chosen(request.columns, name) {
                         continue;
                     }
                     missing.remove(name);
-                    has_column = true;
                     let nodes = stream.cover(column, request.epochs.clone());
                     if !nodes.is_empty() {
                         columns.push((column.id, nodes));
@@ -393,15 +422,14 @@ impl Owner {
                     granted.push(StreamKeys { device, generation, base, columns });
                 }
             }
-            if !has_column {
-                return Err(MakeError::UnknownColumn);
-            }
-            if granted.len() == before {
-                return Err(MakeError::EpochOutOfKeyRange { device });
-            }
         }
         if missing.is_empty() { Ok(granted) } else { Err(MakeError::UnknownColumn) }
     }
+}
+
+/// Returns whether a request names a column. `None` means all columns.
+fn is_chosen(columns: Option<&[&str]>, name: &str) -> bool {
+    columns.is_none_or(|names| names.contains(&name))
 }
 
 /// Checks that the owner still has the keys of all epochs of the range that the secret covers.

@@ -52,7 +52,10 @@ moteseal_core::named_errors! {
         /// The grant was made for somebody else, and encrypted anew.
         NotForYou => "the owner made this grant for somebody else",
         /// The grant has ended.
-        GrantExpired => "the grant has ended; ask the owner for a new one",
+        GrantExpired {
+            /// The end, in Unix milliseconds.
+            end_ms: u64
+        } => "the grant ended at Unix time {end_ms} ms; ask the owner for a new one",
     }
 }
 
@@ -118,11 +121,11 @@ impl OpenGrant {
             _ => false,
         };
         if !is_listed {
-            Err(OpenError::NotForYou)
-        } else if self.payload.not_after_ms.is_some_and(|end| now_ms > end) {
-            Err(OpenError::GrantExpired)
-        } else {
-            Ok(())
+            return Err(OpenError::NotForYou);
+        }
+        match self.payload.not_after_ms {
+            Some(end_ms) if now_ms > end_ms => Err(OpenError::GrantExpired { end_ms }),
+            _ => Ok(()),
         }
     }
 

@@ -55,12 +55,15 @@ moteseal_core::named_errors! {
         BaseNotLater {
             /// The device.
             device: DeviceId
-        } => "device {device} has a secret already; the new one must begin at a later epoch",
+        } => "device {device} has a secret already; write its copy again with `moteseal owner \
+              copy`, add columns with `moteseal owner add-columns`, or make a secret that begins later with \
+              `moteseal owner add --from TIME`",
         /// The device's own copy of its secret cannot be written again.
         NoCopy {
             /// The device.
             device: DeviceId
-        } => "keys of device {device} were forgotten, or columns were added to it; make it a new secret instead",
+        } => "keys of device {device} were forgotten, or columns were added to it; make it a new \
+              secret: moteseal owner add --from TIME",
         /// The device derives the keys of a column from another start than the owner has recorded.
         ColumnMoved {
             /// The device.

@@ -7,11 +7,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use moteseal_client::start_text;
 use moteseal_core::confidential::{ColumnId, StreamSecret};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::runner::system_clock;
-use moteseal_grant::{MAX_FILE, Owner, encode_stream_secret};
+use moteseal_grant::{MAX_FILE, Owner, OwnerError, OwnerFileError, encode_stream_secret};
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
@@ -24,8 +25,9 @@ pub(crate) type DeviceCopy = (PathBuf, Zeroizing<String>);
 /// The columns of a schema, of which some are encrypted.
 #[derive(Args, Debug)]
 pub(crate) struct Columns {
-    /// A column of the devices' schema: NAME:UNIT:TYPE..., with ! at the end if it is encrypted;
-    /// repeat it for every column, in the order of the schema
+    /// A column of the devices' schema, NAME:UNIT:TYPE with its marks, for example
+    /// temperature:Cel:i16/100!; ! and !aes encrypt it, and `moteseal seal --help` describes the other
+    /// marks. Repeat it for every column, in the order of the schema
     #[arg(long = "column", value_name = "COLUMN")]
     columns: Vec<String>,
 }
@@ -105,8 +107,15 @@ impl OwnerFile {
             moteseal_files::remove_abandoned(&target);
         }
         let before = read_up_to(path, moteseal_grant::MAX_CONTENT)?;
-        let owner = Owner::decode(&before)
-            .map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))?;
+        let owner = Owner::decode(&before).map_err(|error| {
+            let failure = Failure::named(Exit::Usage, error.named()).about(path);
+            match error {
+                OwnerFileError::Decode(_) => failure
+                    .with("; this is not an owner's file (NAME.owner)")
+                    .with(files::likeness_of(&before)),
+                _ => failure,
+            }
+        })?;
         Ok(Self { path: path.to_owned(), target, before, owner })
     }
 
@@ -143,8 +152,8 @@ impl OwnerFile {
     /// Makes a secret for each device. Returns the devices' copies, which [`save`](Self::save) writes.
     ///
     /// # Errors
-    /// A usage failure if a device has a secret of the same time or a later one, or if there is a file
-    /// with the name of its copy.
+    /// A usage failure about the owner's file if a device has a secret of the same time or a later one, or
+    /// about the copy if there is a file with its name.
     pub(crate) fn add(
         &mut self,
         roster: &Roster,
@@ -155,19 +164,27 @@ impl OwnerFile {
     ) -> Result<Vec<DeviceCopy>, Failure> {
         let columns: Vec<_> = columns.iter().map(|(id, name)| (*id, name.as_str())).collect();
         let base = base(roster, from);
+        let streams = self.owner.streams().iter();
+        let before: Vec<_> = streams.map(|stream| (stream.device(), stream.base())).collect();
         let mut copies = Vec::with_capacity(devices.len());
         for (name, device) in devices {
             let path = copy_path(folder, name);
-            crate::files::check_absent(&path)?;
             let mut bytes = Zeroizing::new([0; 32]);
             key::random(&mut *bytes)?;
             let secret = StreamSecret::new(*bytes, base);
             copies.push((path, encode_stream_secret(*device, &secret)));
             self.owner.add(*device, secret, &columns).map_err(|error| {
-                let text = error.to_string().replace(&device.to_string(), name);
-                Failure::usage(text).with_name(error.name())
+                let mut text = error.to_string().replace(&device.to_string(), name);
+                let newest = before.iter().rev().find(|(of, _)| of == device);
+                if let (OwnerError::BaseNotLater { .. }, Some((_, base))) = (error, newest) {
+                    let since =
+                        format!("has a secret from {} on already", start_text(roster, *base));
+                    text = text.replace("has a secret already", &since);
+                }
+                Failure::usage(text).with_name(error.name()).about(&self.path)
             })?;
         }
+        copies.iter().try_for_each(|(path, _)| files::check_absent(path))?;
         Ok(copies)
     }
 

@@ -15,8 +15,9 @@ use serde_json::json;
 
 use super::files::{OLD_BACKUPS, OwnerFile, copy_path};
 use super::{AddColumns, Copy, RotateKey, failure, new_key, write_public};
-use crate::device_name::with_name;
+use crate::device_name::{name_of, with_name};
 use crate::failure::{Exit, Failure};
+use crate::grant::owned_devices;
 use crate::progress::count;
 use crate::terminal::{diagnostic, report_lines};
 
@@ -31,20 +32,31 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
         .collect::<Result<_, _>>()?;
     let before = columns_of(&file.owner);
     if arguments.seals.is_empty() {
+        if devices.is_empty() {
+            return Err(Failure::usage(
+                "the columns are missing; name bundles or a proof with --seals FILE, or a device and all of its \
+                 columns with --device and --column",
+            ));
+        }
         let columns = arguments.columns.encrypted()?;
         let columns: Vec<(ColumnId, &str)> =
             columns.iter().map(|(id, name)| (*id, name.as_str())).collect();
         for device in &devices {
             let added = file.owner.add_columns(*device, &columns);
-            added.map_err(|error| failure(&roster, error))?;
+            if let Err(error) = added {
+                return Err(failure(&file.owner, &roster, error));
+            }
         }
     } else if arguments.columns.is_given() {
         let what = "the columns are in the seals; give --seals without --column, or --column without --seals";
         return Err(Failure::usage(what));
     }
     let mut sealed = Sealed { may_move: arguments.move_columns, ..Sealed::default() };
-    for path in &arguments.seals {
+    for path in &crate::verify::expand(&arguments.seals)? {
         sealed.add_from(path, &mut file.owner, &roster, &devices)?;
+    }
+    if !arguments.seals.is_empty() {
+        check_seen(&file.owner, &roster, &devices, &sealed.seen)?;
     }
     let added: Vec<_> = columns_of(&file.owner).difference(&before).cloned().collect();
     if !added.is_empty() || !sealed.moved.is_empty() {
@@ -58,7 +70,12 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
     lines.extend(
         moved.map(|(device, name)| format!("{}  {name}  moved", name_of(&roster, *device))),
     );
-    lines.push(format!("{} added", count(added.len() as u64, "column")));
+    lines.push(match added.len() {
+        0 if sealed.moved.is_empty() => {
+            "no new columns: the owner has all of them already".to_owned()
+        }
+        number => format!("{} added", count(number as u64, "column")),
+    });
     if !added.is_empty() {
         lines.push(OLD_BACKUPS.to_owned());
     }
@@ -72,8 +89,32 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
     sealed.refusal()
 }
 
-fn name_of(roster: &Roster, device: DeviceId) -> String {
-    roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
+/// Checks that the files have seals of each chosen device, or of a device of the owner. `seen` has the
+/// devices of all seals.
+fn check_seen(
+    owner: &Owner,
+    roster: &Roster,
+    chosen: &[DeviceId],
+    seen: &BTreeSet<DeviceId>,
+) -> Result<(), Failure> {
+    let names = || seen.iter().map(|of| name_of(roster, *of)).collect::<Vec<_>>().join(", ");
+    if let Some(device) = chosen.iter().find(|device| !seen.contains(device)) {
+        return Err(Failure::usage(format_args!(
+            "--seals has no seal of {}, but of {}; name a file with its seals",
+            name_of(roster, *device),
+            names()
+        )));
+    }
+    if seen.iter().any(|device| !owner.streams_of(*device).is_empty()) {
+        return Ok(());
+    }
+    let text = format!(
+        "the owner {} has no stream secret of {}, which sealed the files{}",
+        owner.name(),
+        names(),
+        owned_devices(owner, roster)
+    );
+    Err(Failure::usage(text).with_name("NotOwned"))
 }
 
 /// Returns the devices and the names of their columns.
@@ -90,6 +131,8 @@ fn columns_of(owner: &Owner) -> BTreeSet<(DeviceId, String)> {
 struct Sealed {
     /// Whether a column may be moved to the batch of a seal.
     may_move: bool,
+    /// The devices of all seals.
+    seen: BTreeSet<DeviceId>,
     /// The devices and the names of the columns that were moved.
     moved: BTreeSet<(DeviceId, String)>,
     /// The first failure of each device, column and name of an error.
@@ -117,6 +160,7 @@ impl Sealed {
         let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
             let Event::Proven(proven) = event else { return Ok(()) };
             let device = proven.seal.statement().device;
+            self.seen.insert(device);
             let is_wanted = if chosen.is_empty() {
                 !owner.streams_of(device).is_empty()
             } else {
@@ -234,7 +278,8 @@ pub(super) fn copy(arguments: &Copy) -> Result<(), Failure> {
     let mut copies = Vec::with_capacity(arguments.devices.len());
     for name in &arguments.devices {
         let device = crate::files::device(&roster, &arguments.group.roster, name)?;
-        let secret = file.owner.copy_of(device).map_err(|error| failure(&roster, error))?;
+        let secret = file.owner.copy_of(device);
+        let secret = secret.map_err(|error| failure(&file.owner, &roster, error))?;
         let path = copy_path(&arguments.keys, name);
         crate::files::check_absent(&path)?;
         copies.push((path, encode_stream_secret(device, secret)));

@@ -10,6 +10,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::schema::Groups;
 use moteseal_core::signature::SecretKey;
 use moteseal_verify::issue::{NextRoster, PeriodChange};
+use moteseal_verify::roster::Owner;
 use moteseal_verify::{Roster, SanitiserRight};
 use serde_json::json;
 
@@ -17,7 +18,7 @@ use super::enrol::Enrolment;
 use super::levels_suffice;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::owner::{Columns, OwnerFile};
+use crate::owner::{Columns, OwnerFile, secrets_made};
 use crate::progress::count;
 use crate::terminal::{diagnostic, report_lines};
 use crate::time::{self, When};
@@ -218,8 +219,8 @@ impl<'k> Draft<'k> {
         }
     }
 
-    /// Signs and writes the new version, and reports it. `note` is a further line of the report.
-    fn write(self, what: &str, note: Option<String>) -> Result<(), Failure> {
+    /// Signs and writes the new version, and reports it. `notes` are further lines of the report.
+    fn write(self, what: &str, notes: &[String]) -> Result<(), Failure> {
         let Self { before, next, change, .. } = self;
         let bytes = next.issue().map_err(named)?;
         match &change.out {
@@ -233,12 +234,14 @@ impl<'k> Draft<'k> {
             before.group_name(),
             out.display()
         );
-        report_lines([Some(text), note].into_iter().flatten(), || {
+        let lines = std::iter::once(text).chain(notes.iter().cloned());
+        report_lines(lines, || {
             json!({
                 "file": out.display().to_string(),
                 "group": before.group_name(),
                 "version": next.version(),
                 "change": what,
+                "notes": notes,
             })
         })
     }
@@ -290,16 +293,18 @@ pub(crate) fn add(arguments: &Add) -> Result<(), Failure> {
                 .collect();
             let columns = arguments.columns.encrypted()?;
             let copies = owner.add(&draft.before, &devices, first, &columns, folder)?;
-            Some((owner, copies))
+            let made = secrets_made(devices.len(), columns.len(), folder);
+            Some((owner, copies, made))
         }
         _ => None,
     };
     // The keys and secrets must exist before the roster names the devices.
     enrolled.write()?;
-    if let Some((owner, copies)) = &secrets {
+    if let Some((owner, copies, _)) = &secrets {
         owner.save(copies)?;
     }
-    draft.write(&what, enrolled.note())?;
+    let notes = enrolled.note().into_iter().chain(secrets.map(|(_, _, made)| made));
+    draft.write(&what, &notes.collect::<Vec<_>>())?;
     if !again.is_empty() {
         diagnostic(format_args!(
             "{} belonged to the group before: the secrets of links and private sums stay the same; if \
@@ -323,7 +328,7 @@ pub(crate) fn remove(arguments: &Remove) -> Result<(), Failure> {
         arguments.devices.join(", "),
         start_text(&draft.before, end)
     );
-    draft.write(&what, None)
+    draft.write(&what, &[])
 }
 
 pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
@@ -339,7 +344,7 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
     }
     let what =
         format!("new keys of {} from {}", names.join(", "), start_text(&draft.before, first));
-    draft.write(&what, None)
+    draft.write(&what, &[])
 }
 
 pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
@@ -356,7 +361,7 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     if let Some(epoch) = end_epoch {
         let _ = write!(what, ", from {}", start_text(&draft.before, epoch));
     }
-    draft.write(&what, None)
+    draft.write(&what, &[])
 }
 
 pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
@@ -422,14 +427,27 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
         whats.push("new querier".to_owned());
     }
     for (name, path) in &arguments.owners {
-        draft.next.set_owner(name, &files::public_key(path)?).map_err(named)?;
+        let key = files::public_key(path)?;
+        let is_other = |owner: &&Owner| {
+            owner.key == key
+                && owner.name != *name
+                && !arguments.removed_owners.contains(&owner.name)
+        };
+        if let Some(other) = draft.before.owners().iter().find(is_other) {
+            return Err(Failure::usage(format_args!(
+                "{} is the key of owner {}; make a separate key for each owner with `moteseal owner new`",
+                path.display(),
+                other.name
+            )));
+        }
+        draft.next.set_owner(name, &key).map_err(named)?;
         whats.push(format!("owner {name}"));
     }
     for name in &arguments.removed_owners {
         draft.next.remove_owner(name).map_err(named)?;
         whats.push(format!("owner {name} removed"));
     }
-    draft.write(&whats.join(", "), None)
+    draft.write(&whats.join(", "), &[])
 }
 
 pub(crate) fn sanitiser(arguments: &SetSanitiser) -> Result<(), Failure> {

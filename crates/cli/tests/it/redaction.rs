@@ -18,8 +18,13 @@ const FROM: [&str; 2] = ["--since", "2010-05-09T10:00:00Z"];
 /// Seals the readings of dev1 as trees and those of dev2 as stars, and gets the proof p.mproof of all
 /// of them, with the rows p.csv. The rows have epochs of an hour from 2010-05-09T09:00:00Z on.
 fn proven() -> Scene {
+    proven_with([("dev1", "tree"), ("dev2", "star")])
+}
+
+/// The same, with other schemes.
+fn proven_with(schemes: [(&str, &str); 2]) -> Scene {
     let scene = Scene::new();
-    for (device, scheme) in [("dev1", "tree"), ("dev2", "star")] {
+    for (device, scheme) in schemes {
         let table = fs::read_to_string(repository(&format!("data/examples/{device}.csv"))).unwrap();
         // Three hours and a half, a reading every 5 seconds.
         let part: Vec<&str> = table.lines().take(1 + 2520).collect();
@@ -106,10 +111,19 @@ fn a_redacted_proof_shows_what_was_kept_and_states_what_was_left_out() {
     // Without --allow-redacted, the proof does not pass. The text states what is missing.
     let run = scene.with_roster(&["verify", "few.mproof"]);
     assert!(run.failed(INCOMPLETE).contains("Redacted: "), "{run:?}");
-    for text in ["5 of 1,800 readings", "4 shown, 716 omitted", "seals up to 0 left out"] {
+    for text in
+        ["5 of 1,800 readings", "4 shown, 716 omitted", "seal 0 (2010-05-09T09:00:00Z) left out"]
+    {
         assert!(run.stderr.contains(text), "{text}: {run:?}");
     }
     assert!(run.out.contains("what a redactor left of dev1"), "{run:?}");
+    // No row is written.
+    let run = scene.with_roster(&["verify", "few.mproof", "-o", "none.csv"]);
+    assert!(run.failed(INCOMPLETE).contains("--allow-redacted"), "{run:?}");
+    assert!(!scene.path("none.csv").exists());
+    let run = scene.with_roster(&["verify", "few.mproof", "--format", "csv"]);
+    assert!(run.failed(INCOMPLETE).contains("--allow-redacted"), "{run:?}");
+    assert_eq!(run.out, "");
 }
 
 #[test]
@@ -192,9 +206,20 @@ fn what_cannot_be_kept_is_an_error_by_name() {
         assert_eq!(run.code, USAGE, "{run:?}");
         assert!(run.stderr.contains(name), "{name}: {run:?}");
         assert!(!scene.path("none.mproof").exists());
+        if name == "ReadingUnavailable" {
+            let line = run.failed(USAGE);
+            let expected = if keep[1] == "9/1" {
+                "the proof does not show reading 1 of seal 9;"
+            } else {
+                "the proof shows only 1 of the readings 719 to 720 of seal 1;"
+            };
+            assert!(line.contains(expected), "{line}");
+        }
     }
     let run = redact(&scene, "p.mproof", "p.mproof", &[]);
     assert!(run.failed(USAGE).contains("would replace an input file"), "{run:?}");
+    let run = redact(&scene, "p.mproof", "none.mproof", &[]);
+    assert!(run.failed(USAGE).contains("what to keep is missing"), "{run:?}");
 }
 
 #[test]
@@ -258,7 +283,7 @@ fn proofs_of_two_histories_of_a_device_are_not_merged() {
     scene.with_roster(&[&["get", "dev1", "--from", &cloud.url][..], &more].concat()).done();
     let merge = ["merge", "p.mproof", "other.mproof", "-o", "both.mproof"];
     let run = scene.with_roster(&merge);
-    assert!(run.failed(REFUSED).contains("NotOneOriginal"), "{run:?}");
+    assert!(run.failed(REFUSED).contains("moteseal: other.mproof: NotOneOriginal"), "{run:?}");
     assert!(!scene.path("both.mproof").exists());
 }
 
@@ -314,8 +339,15 @@ fn an_altered_redacted_proof_is_refused_and_never_passes_for_a_whole_one() {
     }
     // A damaged proof is not redacted.
     fs::write(scene.path("altered.mproof"), &proof[..proof.len() - 3]).unwrap();
-    let run = redact(&scene, "altered.mproof", "out.mproof", &[]);
+    let run = redact(&scene, "altered.mproof", "out.mproof", &["--devices", "dev1"]);
     assert!(run.failed(REFUSED).contains("altered.mproof: "), "{run:?}");
+    // `merge` names the file, too.
+    let run = scene.with_roster(&["merge", "p.mproof", "altered.mproof", "-o", "out.mproof"]);
+    assert!(run.failed(REFUSED).contains("moteseal: altered.mproof: "), "{run:?}");
+    let bundle = format!("bundles/{}", scene.names("bundles")[0]);
+    let run = scene.with_roster(&["merge", "p.mproof", &bundle, "-o", "out.mproof"]);
+    assert_eq!(run.code, REFUSED, "{run:?}");
+    assert!(run.stderr.contains(&format!("moteseal: {bundle}: NotAProof")), "{run:?}");
 }
 
 #[test]
@@ -359,7 +391,7 @@ fn digests_of_few_plain_readings_are_warned_of() {
                        2026-01-01T02:00:00Z)";
         assert_eq!(run.stderr.contains(warning), is_warned, "{column} {scheme}: {run:?}");
         // Nothing is left out.
-        let run = redact(&scene, "few.mproof", "all.mproof", &[]).done();
+        let run = redact(&scene, "few.mproof", "all.mproof", &["--devices", "dev1"]).done();
         assert!(!run.stderr.contains("warning"), "{run:?}");
         if scheme == "tree" {
             // Between the readings that are kept is a digest of a single one.
@@ -369,10 +401,10 @@ fn digests_of_few_plain_readings_are_warned_of() {
     }
 }
 
-/// Runs the commands of docs/redaction.md in their order.
+/// Runs the commands of docs/redaction.md in their order. The schemes are those of README.md.
 #[test]
 fn the_examples_of_the_page_work() {
-    let scene = proven();
+    let scene = proven_with([("dev1", "star"), ("dev2", "tree")]);
     let page = fs::read_to_string(repository("docs/redaction.md")).unwrap();
     let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let script: String = blocks.collect();
@@ -386,9 +418,9 @@ fn the_examples_of_the_page_work() {
         .env("XDG_STATE_HOME", scene.path("state"))
         .output();
     let run = Run::of(output.unwrap()).done();
-    assert!(run.out.contains("four.mproof: verified, what a redactor left of dev1"), "{run:?}");
+    assert!(run.out.contains("four.mproof: verified, what a redactor left of dev2"), "{run:?}");
     let (_, shown) = accepted(&scene, "both.mproof");
-    assert_eq!(shown.len(), 1440);
+    assert_eq!(shown.len(), 1440 + 4);
 }
 
 #[test]

@@ -50,7 +50,8 @@ impl AskedColumns {
             if let Some(column) = query.columns.iter().find(|name| !has(name)) {
                 let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
                 let (column, known) = (column.clone(), names.join(", "));
-                return Err(Rejection::UnknownColumn { device, index, column, known });
+                let epoch = statement.epoch;
+                return Err(Rejection::UnknownColumn { device, index, epoch, column, known });
             }
             self.names.clone_from(&query.columns);
             self.newest = Some(Newest {

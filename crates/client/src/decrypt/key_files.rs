@@ -82,9 +82,13 @@ impl ColumnKeyFiles {
                 let what = format_args!("the roster has no device {name:?}");
                 InputError::usage("UnknownDevice", what).at("stream secret")
             })?;
-            let secret = decode_stream_secret(&text(path)?);
-            let (of, secret) =
-                secret.map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
+            let bytes = input::read(path)?;
+            let secret = decode_stream_secret(str::from_utf8(&bytes).unwrap_or_default());
+            let (of, secret) = secret.map_err(|error| {
+                let what = "not a stream secret; name the file NAME.stream.key, which `moteseal owner add` \
+                            and `moteseal owner copy` write";
+                InputError::usage(error.name(), what).in_file(path)
+            })?;
             if of != device {
                 let of = roster.name(of).unwrap_or("a device that the roster does not have");
                 let what = format_args!("it is the secret of {of}, not of {name}");

@@ -69,10 +69,10 @@ impl Sink for Batches {
         };
         if !columns.is_of(rows.schema()) {
             return Err(OutputError::unfit(format_args!(
-                "device {} has different columns from epoch {} on, and all rows of a table have \
-                 the same columns; ask for devices and epochs of one schema at a time",
+                "device {} has other columns at {} than the rows before, and all rows of a table have \
+                 the same columns; ask for devices and times with the same columns",
                 rows.name(),
-                rows.statement().epoch
+                rows.start_text()
             )));
         }
         *number += rows.len() as usize;

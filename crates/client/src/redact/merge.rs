@@ -1,8 +1,9 @@
 //! Merges proofs: what each of them shows, in one proof.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_verify::sanitised::WaitingStatements;
@@ -31,24 +32,45 @@ const MOST_MIB: usize = 512;
 /// answer to one query. Returns the report of the new proof, which is written to `out`.
 ///
 /// # Errors
-/// [`Error`] if a proof is rejected; if the proofs are not parts of the same originals
+/// [`MergeError`] if a proof is rejected; if the proofs are not parts of the same originals
 /// ([`RedactError::NotOneOriginal`]), or are too large; or if a file cannot be read or written.
 pub fn merge<R: Read>(
     sources: Vec<(R, &Path)>,
     roster: &Roster,
     out: &Path,
-) -> Result<Report, Error> {
+) -> Result<Report, MergeError> {
     let (parts, statements) = (BTreeMap::new(), WaitingStatements::default());
     let mut merger = Merger { roster, extent: None, parts, statements, size: 0 };
     for (source, path) in sources {
-        let mut session =
-            Session::of_proof(roster, None).with_threads(all_threads()).accepting(Accepted::All);
-        proof::pieces(source, path, &mut |piece| {
-            session.observe(piece, &mut |event| merger.event(event))
-        })?;
-        session.finish(&mut NoRows)?;
+        let read = merger.read(source, path);
+        read.map_err(|error| MergeError { path: Some(path.to_owned()), error })?;
     }
-    merger.write(out)
+    merger.write(out).map_err(|error| MergeError { path: None, error })
+}
+
+/// Why proofs were not merged.
+#[derive(Debug)]
+pub struct MergeError {
+    /// The proof that was rejected or that does not fit to those before it; `None` if the new proof could
+    /// not be made.
+    pub path: Option<PathBuf>,
+    /// What happened.
+    pub error: Error,
+}
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", path.display())?;
+        }
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for MergeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
 }
 
 struct Merger<'r> {
@@ -62,6 +84,18 @@ struct Merger<'r> {
 }
 
 impl Merger<'_> {
+    /// Verifies a proof and adds its parts.
+    fn read(&mut self, source: impl Read, path: &Path) -> Result<(), Error> {
+        let mut session = Session::of_proof(self.roster, None)
+            .with_threads(all_threads())
+            .accepting(Accepted::All);
+        proof::pieces(source, path, &mut |piece| {
+            session.observe(piece, &mut |event| self.event(event))
+        })?;
+        session.finish(&mut NoRows)?;
+        Ok(())
+    }
+
     fn event(&mut self, event: &Event<'_>) -> Result<(), Error> {
         match event {
             Event::Proof(text) => {

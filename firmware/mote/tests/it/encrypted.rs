@@ -312,7 +312,7 @@ fn an_interrupted_move_is_continued() {
         let keys = ColumnKeys::open(&mut pages, &mut provision, &schema)
             .unwrap_or_else(|fault| panic!("{words}: {fault:?}"));
         assert_eq!(keys.epochs().0, BASE, "{words}");
-        // Of the last word, the magic bytes, some bits may be left.
+        // Some bits of the last word, the magic bytes, may be left.
         assert!(provision.bytes[4..].iter().all(|byte| matches!(byte, 0 | 0xff)), "{words}");
         assert!(GivenKeys::read(&provision.bytes).is_none(), "{words}");
     }

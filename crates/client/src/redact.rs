@@ -389,7 +389,7 @@ impl Redactor<'_> {
                 let shown = Schema::decode(&proven.schema.bytes).unwrap_or(Schema::OPAQUE);
                 let is_named = |name: &str| self.keep.columns.iter().any(|column| column == name);
                 let stays = |field: &Field<'_>| {
-                    (kept.is_empty() || kept.has(field.group)) && !is_named(field.name)
+                    (kept.is_empty() || kept.contains(field.group)) && !is_named(field.name)
                 };
                 if let Some(field) = shown.fields().find(stays) {
                     return Err(RedactError::ColumnNotSeparate {

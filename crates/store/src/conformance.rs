@@ -173,9 +173,11 @@ fn bundles_read_back(open: Open<'_>) {
     }
 }
 
-/// Devices with records of fixed and of variable size, without and with column groups: the name of each
-/// kind, and the function that makes a device with a name.
-const KINDS: [(&str, fn(&str) -> Mote); 4] = [
+/// The name of a kind of devices, and the function that makes a device with a name.
+type Kind = (&'static str, fn(&str) -> Mote);
+
+/// Devices with records of fixed and of variable size, without and with column groups.
+const KINDS: [Kind; 4] = [
     ("fixed", |name| Mote::new(name, false)),
     ("opaque", |name| Mote::new(name, true)),
     ("grouped", |name| Mote::grouped(name, false)),

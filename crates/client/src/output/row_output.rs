@@ -67,7 +67,7 @@ impl RowOutput {
 
 impl Sink for RowOutput {
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        if let (Target::File(shared), Some(_)) = (&self.target, rows.decrypted) {
+        if let (Target::File(shared), Some(_)) = (&self.target, rows.replaced) {
             shared.set_private();
         }
         self.writer.rows(rows)

@@ -190,7 +190,8 @@ impl Merger<'_> {
 fn merge_all(mut parts: Vec<OwnedPart>) -> Result<OwnedPart, NotMergeable> {
     parts.sort_by(OwnedPart::order);
     while parts.len() > 1 {
-        parts.remove(merge_two(&mut parts)?);
+        let merged = merge_two(&mut parts)?;
+        parts.remove(merged);
     }
     parts.pop().ok_or(NotMergeable::Parts)
 }

@@ -9,8 +9,7 @@ use moteseal_core::identity::IssueError;
 use moteseal_core::record::SealIndex;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{
-    Decimal, Field, FieldType, Groups, MAX_SCHEMA, RecordCheck, Schema, SchemaError, Value,
-    ValueError,
+    Decimal, Field, FieldType, Groups, MAX_SCHEMA, Schema, SchemaError, Value, ValueError,
 };
 use moteseal_core::signature::SecretKey;
 use moteseal_lanes::Recall;
@@ -470,12 +469,11 @@ fn new_cells(
     let fields: Vec<Field<'_>> = columns.iter().map(|(_, new, _)| new.in_group(0)).collect();
     let mut buffer = vec![0; MAX_SCHEMA];
     let schema = Schema::encode(&fields, &mut buffer).map_err(SanitiseError::Schema)?;
-    let check = RecordCheck::new(&schema);
     let is_framed = schema.fields().any(|field| field.kind == FieldType::Text);
     let (mut cells, mut record) = (Vec::new(), Vec::new());
     for sealed in records {
         record.clear();
-        record.resize(check.longest_record(), 0);
+        record.resize(schema.longest_record(), 0);
         // Text cells are written one after the other, in the order of the fields.
         for (new, (readable, _, how)) in schema.fields().zip(columns) {
             let written = readable
@@ -484,7 +482,7 @@ fn new_cells(
                 .and_then(|value| new.write_value(value, &mut record));
             written.map_err(|error| SanitiseError::Value { column: new.name.to_owned(), error })?;
         }
-        let length = check.record_length(&record).unwrap_or(record.len());
+        let length = schema.record_length(&record).unwrap_or(record.len());
         if is_framed {
             cells.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
         }

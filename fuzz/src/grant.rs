@@ -111,7 +111,7 @@ pub fn run(bytes: &[u8]) {
 
 /// Signs the bytes as the payload of a grant, and opens it.
 fn payload(payload: &[u8]) {
-    let mut header = [0; 64];
+    let mut header = [0; _];
     let header = protected(Algorithm::Ed25519, Typ::Grant, &mut header).unwrap();
     let mut scratch = vec![0; payload.len() + 128];
     let signature = key().signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();

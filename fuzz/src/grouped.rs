@@ -90,6 +90,9 @@ pub fn streams() -> Vec<Vec<u8>> {
 
 /// Verifies a stream of any bytes and returns its rows. Every row must be one that was sealed, with the
 /// cells of the shown groups.
+///
+/// # Errors
+/// [`ReadError`]: the stream does not verify.
 pub fn read(stream: &[u8]) -> Result<Vec<ShownRow>, ReadError> {
     let mut reader = StreamReader::new(roster(), Limits { max_events: 1 << 12 });
     let mut rows = Vec::new();

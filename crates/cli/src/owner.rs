@@ -73,9 +73,11 @@ pub(crate) enum Command {
     #[command(
         after_help = "Example: moteseal owner rotate-key --owner keys/alice.owner --out keys/alice-2.pub.pem\n\
                             writes the new public key, which goes to the operator, who runs\n\
-                            \x20   moteseal roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice-2.pub.pem\n\
-                            All programs then refuse grants that the old key has signed (OwnerKeyChanged); make them anew. A thief of the\n\
-                            file still has the secrets: give the devices new ones, too (moteseal owner add --from TIME)."
+                            \x20   moteseal roster set --roster roster.cbor --operator keys/op.key.pem \\\n\
+                            \x20       --owner alice=keys/alice-2.pub.pem\n\
+                            All programs then refuse grants that the old key has signed (OwnerKeyChanged); make them\n\
+                            anew. A thief of the file still has the secrets: give the devices new ones, too\n\
+                            (moteseal owner add --from TIME)."
     )]
     RotateKey(RotateKey),
     /// Erase the keys of the past. Nobody can make grants for it any more.

@@ -85,7 +85,7 @@ fn an_owner_gets_a_new_key_and_keeps_its_secrets() {
 }
 
 /// Seals three hours of readings of a device from an hour of a day on, with the pressure or without.
-fn seal(scene: &Scene, device: &str, hour: u64, has_pressure: bool, more: &str) {
+fn seal(scene: &Scene, device: &str, hour: u64, has_pressure: bool, more: &str) -> Run {
     let mut text = String::from("ts,temperature,humidity,pressure\n");
     for minute in 60 * hour..60 * (hour + 3) {
         let time = 1_767_225_600 + 60 * minute;
@@ -96,7 +96,7 @@ fn seal(scene: &Scene, device: &str, hour: u64, has_pressure: bool, more: &str) 
     let seal = format!("seal data.csv --device {device} --key keys/{device}.key.pem --time ts");
     let columns = "--column temperature:Cel:i16/100! --column humidity:%RH:u16/100!";
     let rest = format!("--out bundles {columns} {pressure} {more}");
-    with_roster(scene, &format!("{seal} {rest}")).done();
+    with_roster(scene, &format!("{seal} {rest}"))
 }
 
 /// Returns the newest bundle of a device.
@@ -114,8 +114,8 @@ fn a_column_that_a_device_begins_again_is_moved_only_on_request() {
     let to = reader.recipient().as_str();
     for device in ["dev1", "dev2"] {
         let secret = format!("--stream-secret keys/{device}.stream.key");
-        seal(&scene, device, 0, false, &secret);
-        seal(&scene, device, 3, true, "");
+        seal(&scene, device, 0, false, &secret).done();
+        seal(&scene, device, 3, true, "").done();
     }
     let add = |more: &str| {
         with_roster(&scene, &format!("owner add-columns --owner keys/alice.owner {more}"))
@@ -125,7 +125,7 @@ fn a_column_that_a_device_begins_again_is_moved_only_on_request() {
     let keys = scene.names("keys");
     let columns = keys.iter().find(|name| name.contains("dev1") && name.ends_with(".columns"));
     fs::remove_file(scene.path(&format!("keys/{}", columns.unwrap()))).unwrap();
-    seal(&scene, "dev1", 6, true, "--stream-secret keys/dev1.stream.key");
+    seal(&scene, "dev1", 6, true, "--stream-secret keys/dev1.stream.key").done();
 
     let (after, other) = (newest(&scene, "dev1"), newest(&scene, "dev2"));
     let both = format!("--seals {after} --seals {other}");
@@ -146,4 +146,16 @@ fn a_column_that_a_device_begins_again_is_moved_only_on_request() {
     // Seals of the start before are still refused by name.
     assert!(add(&format!("--seals {before}")).failed(USAGE).contains("ColumnMoved"));
     grant("dev1", "one.mgrant");
+}
+
+/// The operator changes the length of past epochs by force. The device has erased the keys of their numbers.
+#[test]
+fn a_device_that_cannot_seal_an_epoch_again_is_told_how_to_get_new_keys() {
+    let (scene, _) = scene();
+    seal(&scene, "dev1", 5, false, "--stream-secret keys/dev1.stream.key").done();
+    let set = "roster set --roster roster.cbor --operator keys/op.key.pem --epoch 6h";
+    words(&scene, &format!("{set} --from 2026-01-01 --force")).done();
+    let refused = seal(&scene, "dev1", 5, false, "");
+    let line = refused.failed(USAGE);
+    assert!(line.contains("KeyErased") && line.contains("owner add --from"), "{line}");
 }

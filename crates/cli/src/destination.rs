@@ -167,9 +167,7 @@ pub(crate) fn distinct(
 pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     for device in &report.devices {
         let until = match device.standing {
-            _ if device.is_named && device.standing != Standing::Redacted => {
-                "the readings that the query names".to_owned()
-            }
+            _ if device.is_named => "the readings that the query names".to_owned(),
             Standing::Complete => "complete".to_owned(),
             Standing::Redacted => "redacted".to_owned(),
             Standing::TailUnknown { from } | Standing::ManifestMissing { from }

@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     seed: Option<[u8; 32]>,
     /// A reading of one device, by the index of its seal and its place in the seal (the columns
     /// index and seq): 12/7, or 12/7-9 for several; up to 8 times, only for the tree scheme. Narrow
-    /// the range with --since and --until
+    /// the range with --since and --until. A proof of named readings is verified with --allow-redacted
     #[arg(long = "reading", value_name = "SEAL/READING", value_parser = reading)]
     readings: Vec<ReadingRun>,
     /// Instead of sealed readings, get the events that devices signed separately and sent at once.

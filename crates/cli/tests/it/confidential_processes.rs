@@ -215,7 +215,7 @@ type Cells = Vec<(u64, u64)>;
 /// Asserts that no file has a value of another number under a key stream of `cells`: also the frames of
 /// seals that were given up, and the journals of the device, encrypt nothing with a key stream that is
 /// used for an event at the cloud. `sent` is the number of values that were sent.
-fn assert_no_other_value(home: &Home, places: &[&str], cells: &Cells, sent: u64) {
+fn assert_no_other_value(home: &Home, places: &[&str], cells: &[(u64, u64)], sent: u64) {
     let cell = |stream: u64, number: u64| (stream ^ value(number)).to_be_bytes();
     let own: HashSet<[u8; 8]> = cells.iter().map(|(stream, of)| cell(*stream, *of)).collect();
     let others = cells.iter().flat_map(|(stream, of)| {

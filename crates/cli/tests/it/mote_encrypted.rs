@@ -64,7 +64,7 @@ fn provision(site: &Site) {
 fn check_nonce_bases(site: &Site) {
     let again = format!("device provision --config {}.toml --out again.bin", ENCRYPTED.0);
     site.done(&words(&again));
-    let [first, again] = [&format!("{}.bin", ENCRYPTED.0), "again.bin"].map(|name| {
+    let [first, again] = [format!("{}.bin", ENCRYPTED.0), "again.bin".to_owned()].map(|name| {
         let blob = fs::read(site.folder.path().join(name)).unwrap();
         let given = GivenKeys::read(&blob[blob_end(&blob)..]).unwrap();
         (*given.nonce_base, given.paths.to_vec())

@@ -5,9 +5,9 @@
 //! socket cannot be replaced. Its content is collected in a temporary file and copied on commit, so
 //! that no reader sees only a part of it.
 //!
-//! A temporary file can only be read by its owner, because it may have content that others may not read
-//! ([`AtomicFile::set_private`]). If a process is killed, its temporary file remains. The next process that writes to the same
-//! path removes it.
+//! A temporary file can only be read by its owner, because it may have content that others may not
+//! read ([`AtomicFile::set_private`]). If a process is killed, its temporary file remains. The next
+//! process that writes to the same path removes it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};

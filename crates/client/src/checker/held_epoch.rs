@@ -23,12 +23,14 @@ const MAX_PARTS: usize = 1 << 16;
 /// The maximum number of events that are drawn from one epoch. Drawing needs 40 bytes per event.
 const MAX_DRAWN: u64 = 1 << 24;
 
-/// The parts of one epoch of one device, by ascending index: the seal, the sample, the schema and the
-/// sanitised cells of each part.
+/// The sample, the schema and the sanitised cells of a part.
+type HeldSample = (Kept<Vec<u8>>, Arc<SchemaEntry>, Vec<Sanitised>);
+
+/// The parts of one epoch of one device, by ascending index.
 #[derive(Debug, Default)]
 pub(super) struct HeldEpoch {
     seals: Vec<Seal<Authentic>>,
-    samples: Vec<(Kept<Vec<u8>>, Arc<SchemaEntry>, Vec<Sanitised>)>,
+    samples: Vec<HeldSample>,
     bytes: usize,
 }
 

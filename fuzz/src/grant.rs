@@ -167,9 +167,10 @@ fn texts(bytes: &[u8]) {
         let again = Recipient::parse(recipient.as_str()).expect("it is read back");
         assert_eq!(again.as_str(), recipient.as_str());
     }
-    if let Ok(secret) = decode_stream_secret(text) {
-        let again = decode_stream_secret(&encode_stream_secret(&secret)).expect("it is read back");
-        assert_eq!((again.expose(), again.base()), (secret.expose(), secret.base()));
+    if let Ok((device, secret)) = decode_stream_secret(text) {
+        let encoded = encode_stream_secret(device, &secret);
+        let again = decode_stream_secret(&encoded).expect("it is read back");
+        assert_eq!(again, (device, secret));
     }
     let shares: Vec<Share> = text.lines().filter_map(|line| Share::parse(line).ok()).collect();
     for share in &shares {
@@ -197,7 +198,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         IDENTITY.to_owned(),
         format!("# a comment\n\n{IDENTITY}\n"),
         identity.recipient().as_str().to_owned(),
-        encode_stream_secret(&secret).to_string(),
+        encode_stream_secret(device(), &secret).to_string(),
         shares[..2].join("\n"),
         shares.join("\n"),
         shares[0].to_lowercase(),

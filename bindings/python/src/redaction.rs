@@ -7,7 +7,7 @@ use std::sync::Arc;
 use moteseal_api::ErrorKind;
 use moteseal_client::output::AtomicFile;
 use moteseal_client::redact as proofs;
-use moteseal_client::redact::{Keep, KeptReadings};
+use moteseal_client::redact::{Keep, KeptReadings, MergeError};
 use moteseal_core::record::SealIndex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -60,7 +60,7 @@ pub(crate) fn redact(
         let source = open(&proof, stop)?;
         let found = proofs::redact(source, &proof, &roster.roster, &keep, &out);
         let found = found.map_err(|error| Problem::of(&error, &roster.roster).in_file(&proof));
-        report(found, stop)
+        report(found.map(|redacted| redacted.report), stop)
     })
 }
 
@@ -88,7 +88,11 @@ pub(crate) fn merge(
             sources.push((open(path, stop)?, path.as_path()));
         }
         let found = proofs::merge(sources, &roster.roster, &out);
-        report(found.map_err(|error| Problem::of(&error, &roster.roster)), stop)
+        let found = found.map_err(|MergeError { path, error }| {
+            let problem = Problem::of(&error, &roster.roster);
+            path.map_or(problem, |path| problem.in_file(&path))
+        });
+        report(found, stop)
     })
 }
 

@@ -9,7 +9,9 @@ use moteseal_api::NamedError as _;
 use moteseal_client::decrypt::{Withheld, WithheldColumn};
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
-use moteseal_client::{Omission, Redaction, Report, Rows, SealGap, Sink, Standing, start_text};
+use moteseal_client::{
+    Omission, Redaction, Report, Rows, SanitisedColumn, SealGap, Sink, Standing, start_text,
+};
 use moteseal_core::confidential::KeyAccessError;
 use moteseal_core::record::Round;
 use moteseal_verify::Roster;

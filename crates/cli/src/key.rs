@@ -20,7 +20,6 @@ use crate::devices_file;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
-use crate::stream_secret::{self, Stream};
 use crate::terminal::{report, report_lines};
 
 #[derive(Debug, Subcommand)]

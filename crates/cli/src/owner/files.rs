@@ -17,7 +17,7 @@ use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};
-use crate::key;
+use crate::{files, key};
 
 /// A secret and the file for the device's copy of it.
 pub(crate) type DeviceCopy = (PathBuf, Zeroizing<String>);
@@ -121,7 +121,7 @@ impl OwnerFile {
 
     /// Writes the file of a new or restored owner. Never replaces a file.
     pub(crate) fn create(path: &Path, owner: &Owner) -> Result<(), Failure> {
-        crate::files::create(path, &encode(owner)?, moteseal_files::PRIVATE)
+        files::create(path, &encode(owner)?, moteseal_files::PRIVATE)
     }
 
     /// Returns the devices' copies of their secrets next to the owner's file, of the devices that are chosen
@@ -193,7 +193,7 @@ impl OwnerFile {
     pub(crate) fn save(&self, copies: &[DeviceCopy]) -> Result<(), Failure> {
         let after = encode(&self.owner)?;
         if let Some(folder) = copies.first().and_then(|(path, _)| path.parent()) {
-            crate::files::create_folder(folder)?;
+            files::create_folder(folder)?;
         }
         // Held until the copies are written.
         let fail = |error: std::io::Error| Failure::file("lock", &self.path, &error);
@@ -211,7 +211,7 @@ impl OwnerFile {
             .map_err(|error| Failure::file("write", &self.path, &error))?;
         let copies: Vec<_> =
             copies.iter().map(|(path, text)| (path.clone(), text.as_bytes())).collect();
-        crate::files::create_many(&copies)
+        files::create_many(&copies)
     }
 }
 

@@ -480,5 +480,5 @@ pub(crate) fn sanitiser(arguments: &SetSanitiser) -> Result<(), Failure> {
         draft.next.set_sanitiser(name, key.as_ref(), right).map_err(named)?;
         format!("sanitiser {name}")
     };
-    draft.write(&what, None)
+    draft.write(&what, &[])
 }

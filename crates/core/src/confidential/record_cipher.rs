@@ -124,6 +124,22 @@ impl EncryptedColumns {
         if !self.as_slice().iter().zip(&*streams).all(fits) {
             return Err(CipherError::WrongSuite);
         }
+        self.encrypt_checked(seq, record, streams)
+    }
+
+    /// Encrypts a record as [`encrypt`](Self::encrypt) does, for a caller that has checked once for all
+    /// records that there is a key stream for each column, with its suite. With other key streams, some
+    /// columns stay plaintext or are encrypted with another cipher.
+    ///
+    /// # Errors
+    /// [`CipherError`]. The record is then unspecified and must not be sealed.
+    #[inline]
+    pub fn encrypt_checked(
+        &self,
+        seq: Sequence,
+        record: &mut [u8],
+        streams: &mut [KeyStream],
+    ) -> Result<(), CipherError> {
         for (column, stream) in self.as_slice().iter().zip(streams) {
             column.apply(seq, record, stream)?;
         }
@@ -161,6 +177,7 @@ impl EncryptedColumns {
 }
 
 impl Column {
+    #[inline]
     fn apply(
         &self,
         seq: Sequence,
@@ -172,18 +189,26 @@ impl Column {
                 let start = usize::from(start);
                 let cell = record.get_mut(start..start + usize::from(width));
                 stream.apply_cell(seq, cell.ok_or(RecordError::RecordLength)?)?;
+                Ok(())
             }
-            Place::Text { start, skip } => {
-                let mut rest = record.get_mut(start.into()..).ok_or(RecordError::RecordLength)?;
-                for _ in 0..skip {
-                    rest = split_text(rest).ok_or(RecordError::RecordLength)?.1;
-                }
-                let (text, _) = split_text(rest).ok_or(RecordError::RecordLength)?;
-                stream.apply_text(seq, text)?;
-            }
+            Place::Text { start, skip } => apply_text(seq, record, (start, skip), stream),
         }
-        Ok(())
     }
+}
+
+fn apply_text(
+    seq: Sequence,
+    record: &mut [u8],
+    (start, skip): (u16, u8),
+    stream: &KeyStream,
+) -> Result<(), CipherError> {
+    let mut rest = record.get_mut(start.into()..).ok_or(RecordError::RecordLength)?;
+    for _ in 0..skip {
+        rest = split_text(rest).ok_or(RecordError::RecordLength)?.1;
+    }
+    let (text, _) = split_text(rest).ok_or(RecordError::RecordLength)?;
+    stream.apply_text(seq, text)?;
+    Ok(())
 }
 
 /// Splits the first text cell off `bytes`. Returns its bytes without the length, and the remaining

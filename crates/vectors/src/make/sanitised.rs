@@ -4,7 +4,7 @@
 use moteseal_core::Digest;
 use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::{DeviceId, EpochNumber, Scheme, SealIndex};
-use moteseal_core::roster::sanitiser_id;
+use moteseal_core::roster::{Directory as _, sanitiser_id};
 use moteseal_core::schema::Groups;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_fixtures::cbor_tree::{Value, array, bytes, int, sequence};

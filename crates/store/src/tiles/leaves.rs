@@ -16,10 +16,6 @@ pub(crate) struct Leaves<'l> {
 }
 
 impl<'l> Leaves<'l> {
-    /// The leaves of a tree of whole records.
-    #[cfg(test)]
-    pub(crate) const RECORDS: Self = Self { groups: None };
-
     /// Returns the leaves of the trees of all groups of `layout`, or of the tree of whole records if it
     /// is `None`.
     pub(crate) fn new(layout: Option<&'l GroupLayout>) -> Self {

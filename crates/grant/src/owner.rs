@@ -215,9 +215,9 @@ impl Owner {
     /// # Errors
     /// `NotOwned`, `ColumnCount`, `InvalidName`. `ColumnMoved` if the owner has the column in another batch:
     /// [`add_columns`](Self::add_columns) has added it to another one than the device, or the device has
-    /// begun it again from another secret. Seals of both batches cannot be granted together. `WrongKey` if the device has derived the key from none of
-    /// the owner's secrets, or from one that the owner has forgotten. `EpochOutOfKeyRange` if no secret
-    /// covers the epoch. The owner is then unchanged.
+    /// begun it again from another secret. Seals of both batches cannot be granted together. `WrongKey` if
+    /// the device has derived the key from none of the owner's secrets, or from one that the owner has
+    /// forgotten. `EpochOutOfKeyRange` if no secret covers the epoch. The owner is then unchanged.
     pub fn add_sealed_column(
         &mut self,
         seal: &KeyRequest,

@@ -112,7 +112,7 @@ impl Stream {
     /// Returns the secret, for the device's own copy; `None` after the owner forgot keys of the past.
     #[must_use]
     pub fn secret(&self) -> Option<&StreamSecret> {
-        (self.step == 0).then_some(&self.secret)
+        (self.step == 0).then_some(self.secret.as_ref())
     }
 
     /// Returns the secret for a device that has derived no column's key yet: `None` after the owner forgot

@@ -138,7 +138,7 @@ fn a_wrong_name_in_a_grant_is_an_error_that_names_it() {
 fn a_secret_identity_that_is_given_as_a_recipient_is_not_printed() {
     let (scene, reader) = scene();
     let secret = reader.expose();
-    for secret in [secret.to_string(), secret.to_lowercase()] {
+    for secret in [secret.to_uppercase(), secret.to_lowercase()] {
         let rest = format!("--since -2d --until -1d --to {secret} --out none.mgrant --json");
         let run = make(&scene, &rest);
         assert!(run.failed(USAGE).contains("a secret identity"), "{run:?}");

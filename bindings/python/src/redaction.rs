@@ -90,7 +90,10 @@ pub(crate) fn merge(
         let found = proofs::merge(sources, &roster.roster, &out);
         let found = found.map_err(|MergeError { path, error }| {
             let problem = Problem::of(&error, &roster.roster);
-            path.map_or(problem, |path| problem.in_file(&path))
+            match path {
+                Some(path) => problem.in_file(&path),
+                None => problem,
+            }
         });
         report(found, stop)
     })

@@ -182,7 +182,7 @@ fn record(group: u8, seq: u64) -> Vec<u8> {
     let seq = seq as u8;
     match group {
         1 => vec![seq / 4],
-        _ if seq % 3 == 0 => vec![0, 2, seq, 255],
+        _ if seq.is_multiple_of(3) => vec![0, 2, seq, 255],
         _ => vec![0, 4, seq, 2, b'a', b'b'],
     }
 }
@@ -353,7 +353,7 @@ fn refused(file: &mut File, stream: &[u8]) {
         ("a column more", fields(&["temperature:Cel:i8#2", "x::u8#3"]), "FieldMismatch"),
         ("longer cells", fields(&["temperature:Cel:i16#2"]), "EventsLength"),
         ("cells that are no values", fields(&["temperature:Cel:bool#2"]), "RecordValue"),
-        ("a digest less", changed(&|of| drop(of.blocks.pop())), "DigestCount"),
+        ("a digest less", changed(&|of| _ = of.blocks.pop()), "DigestCount"),
         ("digests in another order", changed(&|of| of.blocks.swap(0, 1)), "CellsMismatch"),
         ("another digest", changed(&|of| of.blocks[1] = wrong), "CellsMismatch"),
         ("an empty policy", changed(&|of| of.policy.clear()), "InvalidPolicy"),

@@ -349,7 +349,7 @@ fn a_proof_of_named_readings_is_not_complete_and_the_answer_to_their_query_is() 
         let (report, _) = live.finish(&mut NoRows).unwrap();
         assert!(!report.is_named());
         let is_complete = report.is_complete();
-        assert_eq!(is_complete, until.is_none(), "nothing follows the last seal");
+        assert!(is_complete || until.is_some(), "the query has no end");
 
         let mut proof = Vec::new();
         write::proof(&mut proof, &query.to_json());

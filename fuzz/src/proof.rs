@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use moteseal_api::Query;
-use moteseal_client::redact::{Keep, KeptReadings, merge, redact};
+use moteseal_client::redact::{Keep, KeptReadings, Redacted, merge, redact};
 use moteseal_core::EpochNumber;
 use moteseal_fixtures::world::Pick;
 use moteseal_verify::write;
@@ -51,7 +51,7 @@ pub fn run(bytes: &[u8]) {
     let (out, path) = (folder().join("out.mproof"), Path::new("proof"));
     let mut written = Vec::new();
     for proof in [first, second] {
-        if let Ok(report) = redact(proof, path, grouped::roster(), &keep, &out) {
+        if let Ok(Redacted { report, .. }) = redact(proof, path, grouped::roster(), &keep, &out) {
             let redacted = std::fs::read(&out).unwrap();
             assert!(!report.is_complete(), "a redaction is never complete");
             check(&redacted);

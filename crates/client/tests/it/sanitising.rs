@@ -107,7 +107,7 @@ impl World {
         let with = Sanitisation { columns: &columns, policy, key: &key };
         let source = (Cursor::new(proof), Path::new("p.mproof"));
         sanitise(source, &self.roster, &mut self.keys(), &with, &out)
-            .map_err(|error| error.name().to_owned())?;
+            .map_err(|error| error.error.name().to_owned())?;
         Ok(std::fs::read(out).unwrap())
     }
 
@@ -126,7 +126,7 @@ impl World {
     fn merged(&self, one: &[u8], two: &[u8]) -> Result<Vec<u8>, String> {
         let out = self.path("both.mproof");
         let sources = [one, two].map(|proof| (Cursor::new(proof), Path::new("p.mproof")));
-        merge(sources.into(), &self.roster, &out).map_err(|error| error.name().to_owned())?;
+        merge(sources.into(), &self.roster, &out).map_err(|error| error.error.name().to_owned())?;
         Ok(std::fs::read(out).unwrap())
     }
 

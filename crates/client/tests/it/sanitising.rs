@@ -107,7 +107,7 @@ impl World {
         let with = Sanitisation { columns: &columns, policy, key: &key };
         let source = (Cursor::new(proof), Path::new("p.mproof"));
         sanitise(source, &self.roster, &mut self.keys(), &with, &out)
-            .map_err(|error| error.error.name().to_owned())?;
+            .map_err(|error| error.name().to_owned())?;
         Ok(std::fs::read(out).unwrap())
     }
 

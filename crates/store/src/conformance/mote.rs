@@ -230,6 +230,11 @@ impl Mote {
         made
     }
 
+    /// Returns whether the records have column groups.
+    pub fn has_groups(&self) -> bool {
+        self.schema.groups.is_some()
+    }
+
     /// Seals `n` records of 4 bytes, or of 0 to 40 bytes if they are opaque. Records of a schema with
     /// column groups have 7 bytes and, if it has texts, a text of 0 to 40 bytes.
     pub fn seal_some(&mut self, scheme: Scheme, epoch: u64, n: u32) -> Made {

@@ -240,13 +240,14 @@ fn merged_proofs_show_what_any_of_them_shows() {
 #[test]
 fn proofs_of_two_histories_of_a_device_are_not_merged() {
     let scene = proven();
-    // A copy of the key, without the state of the chain, seals other readings.
+    // A copy of the key, which begins a chain of its own, seals other readings.
     scene.table("other.csv", 60);
     fs::create_dir(scene.path("stolen")).unwrap();
     for name in ["dev1.key.pem", "dev1.salt.key"] {
         let [from, to] = ["keys", "stolen"].map(|folder| scene.path(&format!("{folder}/{name}")));
         fs::copy(from, to).unwrap();
     }
+    scene.with_roster(&["chain", "new", "--key", "stolen/dev1.key.pem"]).done();
     let key = ["--key", "stolen/dev1.key.pem", "--device", "dev1", "--out", "others"];
     let columns = &crate::scene::COLUMNS[..];
     scene.with_roster(&[&["seal", "other.csv"], &key[..], columns].concat()).done();

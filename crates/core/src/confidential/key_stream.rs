@@ -18,9 +18,6 @@ const CHUNK: usize = 4 * BLOCK_WORDS;
 /// A chunk. Its bytes are the little-endian encodings of the words.
 type Chunk = [u32; BLOCK_WORDS];
 
-/// Not the number of a chunk: a chunk with this number would end after the last byte of a key stream.
-const NO_CHUNK: u64 = u64::MAX;
-
 /// The number of chunks of the key stream of a text, which has at most 254 bytes.
 const TEXT_CHUNKS: u32 = 4;
 
@@ -35,11 +32,16 @@ named_errors! {
 }
 
 /// The key stream of one column of one seal. It keeps the chunk that was used last, so consecutive
-/// events of a column of fixed width compute each chunk once.
+/// events of a column compute each chunk once if the width of its cells divides the length of a chunk,
+/// as the widths of all types do.
 pub struct KeyStream {
     key: SealKey,
-    /// The number of the chunk in `chunk`, or [`NO_CHUNK`].
-    at: u64,
+    /// The width of the cells in `chunk`.
+    width: u8,
+    /// The number of cells in `chunk`, 0 if there is no chunk.
+    cells: u8,
+    /// The event of the first cell in `chunk`.
+    first: u32,
     chunk: Chunk,
 }
 
@@ -59,7 +61,7 @@ impl KeyStream {
     /// Creates the key stream of a key.
     #[must_use]
     pub const fn new(key: SealKey) -> Self {
-        Self { key, at: NO_CHUNK, chunk: [0; BLOCK_WORDS] }
+        Self { key, width: 0, cells: 0, first: 0, chunk: [0; BLOCK_WORDS] }
     }
 
     /// Returns the key.
@@ -73,36 +75,53 @@ impl KeyStream {
     ///
     /// # Errors
     /// [`KeyStreamError`]. The cell is then unspecified.
+    #[inline]
     pub fn apply_cell(&mut self, seq: Sequence, cell: &mut [u8]) -> Result<(), KeyStreamError> {
-        let position = seq.0.checked_mul(cell.len() as u64).ok_or(KeyStreamError::KeyStreamEnd)?;
-        let (number, skip) = place(position);
-        // Nearly every cell is in the chunk that was used last.
-        if number == self.at && skip + cell.len() <= CHUNK {
-            add(cell, &self.chunk, skip);
-            return Ok(());
+        if let Ok(event) = u32::try_from(seq.0)
+            && cell.len() == usize::from(self.width)
+        {
+            let place = event.wrapping_sub(self.first);
+            if place < self.cells.into() {
+                let place = place as usize;
+                match cell.as_mut_array() {
+                    Some(cell) => add_word(cell, &self.chunk, place),
+                    None => add(cell, &self.chunk, place * cell.len()),
+                }
+                return Ok(());
+            }
         }
-        self.apply_across(position, cell)
+        self.apply_next(seq, cell)
     }
 
-    /// Encrypts or decrypts a cell that starts at this byte of the key stream and may be in several
-    /// chunks.
+    /// Does the same for a cell that is not in the chunk.
     #[inline(never)]
-    fn apply_across(&mut self, position: u64, cell: &mut [u8]) -> Result<(), KeyStreamError> {
-        let (mut position, mut rest) = (position, cell);
+    fn apply_next(&mut self, seq: Sequence, cell: &mut [u8]) -> Result<(), KeyStreamError> {
+        self.cells = 0;
+        let width = cell.len();
+        let mut position = seq.0.checked_mul(width as u64).ok_or(KeyStreamError::KeyStreamEnd)?;
+        let mut rest = cell;
         while !rest.is_empty() {
-            let (number, skip) = place(position);
-            if number != self.at {
-                self.at = NO_CHUNK;
-                fixed_chunk(&self.key, number, &mut self.chunk)?;
-                self.at = number;
-            }
+            let (number, skip) = (position / CHUNK as u64, (position % CHUNK as u64) as usize);
+            fixed_chunk(&self.key, number, &mut self.chunk)?;
             let (now, later) = rest.split_at_mut(rest.len().min(CHUNK - skip));
             add(now, &self.chunk, skip);
             position =
                 position.checked_add(now.len() as u64).ok_or(KeyStreamError::KeyStreamEnd)?;
             rest = later;
         }
+        self.keep(seq, width);
         Ok(())
+    }
+
+    /// Keeps the chunk, which has the cell of this event, for the other cells in it.
+    fn keep(&mut self, seq: Sequence, width: usize) {
+        let cells = CHUNK.checked_div(width).filter(|cells| cells * width == CHUNK);
+        let cells = cells.and_then(|cells| u8::try_from(cells).ok());
+        if let (Some(cells), Ok(event), Ok(width)) =
+            (cells, u32::try_from(seq.0), u8::try_from(width))
+        {
+            (self.width, self.cells, self.first) = (width, cells, event - event % u32::from(cells));
+        }
     }
 
     /// Encrypts or decrypts the bytes of a text, without its length, in place.
@@ -119,21 +138,14 @@ impl KeyStream {
     }
 }
 
-/// Returns the number of the chunk with this byte of a key stream, and the bytes of the chunk before it.
-#[allow(clippy::cast_possible_truncation)]
-const fn place(position: u64) -> (u64, usize) {
-    (position / CHUNK as u64, position as usize % CHUNK)
-}
-
 /// Adds the bytes of a chunk from `skip` on, of which there must be as many as in `bytes`.
-#[inline]
+#[inline(never)]
 fn add(bytes: &mut [u8], chunk: &Chunk, skip: usize) {
     let (mut rest, mut at) = (bytes, skip);
-    // Cells of 4 and of 8 bytes, and texts, start at a word.
     if skip.is_multiple_of(4) {
-        let (whole, last) = rest.as_chunks_mut();
-        for (bytes, word) in whole.iter_mut().zip(chunk.iter().skip(skip / 4)) {
-            *bytes = (u32::from_le_bytes(*bytes) ^ word).to_le_bytes();
+        let (words, last) = rest.as_chunks_mut();
+        for word in words {
+            add_word(word, chunk, at / 4);
             at += 4;
         }
         rest = last;
@@ -144,6 +156,12 @@ fn add(bytes: &mut [u8], chunk: &Chunk, skip: usize) {
         *byte ^= stream;
         at += 1;
     }
+}
+
+/// Adds a word of a chunk.
+#[inline]
+fn add_word(bytes: &mut [u8; 4], chunk: &Chunk, place: usize) {
+    *bytes = (u32::from_le_bytes(*bytes) ^ chunk[place % BLOCK_WORDS]).to_le_bytes();
 }
 
 /// Computes a chunk of the key stream of a column of fixed width.

@@ -120,14 +120,31 @@ impl EncryptedColumns {
         if streams.len() != self.len() {
             return Err(CipherError::KeyCount);
         }
-        let fits = |(column, stream): (&Column, &KeyStream)| column.suite == stream.key().suite();
-        if !self.as_slice().iter().zip(&*streams).all(fits) {
-            return Err(CipherError::WrongSuite);
-        }
-        for (column, stream) in self.as_slice().iter().zip(streams) {
+        // There are as many columns as key streams.
+        for (place, column) in self.columns.iter().enumerate() {
+            let Some(stream) = streams.get_mut(place) else { break };
+            if column.suite != stream.key().suite() {
+                return Err(self.undo(place, seq, record, streams));
+            }
             column.apply(seq, record, stream)?;
         }
         Ok(())
+    }
+
+    /// Decrypts the first `count` columns again, because the next key is for another suite.
+    #[cold]
+    #[inline(never)]
+    fn undo(
+        &self,
+        count: usize,
+        seq: Sequence,
+        record: &mut [u8],
+        streams: &mut [KeyStream],
+    ) -> CipherError {
+        let mut pairs = self.columns.iter().zip(streams).take(count);
+        // Each of these has succeeded before.
+        let _ = pairs.try_for_each(|(column, stream)| column.apply(seq, record, stream));
+        CipherError::WrongSuite
     }
 
     /// Decrypts the columns of a record for which there are key streams, in place. `streams` has an
@@ -161,6 +178,7 @@ impl EncryptedColumns {
 }
 
 impl Column {
+    #[inline]
     fn apply(
         &self,
         seq: Sequence,
@@ -173,17 +191,26 @@ impl Column {
                 let cell = record.get_mut(start..start + usize::from(width));
                 stream.apply_cell(seq, cell.ok_or(RecordError::RecordLength)?)?;
             }
-            Place::Text { start, skip } => {
-                let mut rest = record.get_mut(start.into()..).ok_or(RecordError::RecordLength)?;
-                for _ in 0..skip {
-                    rest = split_text(rest).ok_or(RecordError::RecordLength)?.1;
-                }
-                let (text, _) = split_text(rest).ok_or(RecordError::RecordLength)?;
-                stream.apply_text(seq, text)?;
-            }
+            Place::Text { start, skip } => apply_text((start, skip), seq, record, stream)?,
         }
         Ok(())
     }
+}
+
+/// Encrypts or decrypts the text cell that follows `skip` other ones after the first `start` bytes.
+#[inline(never)]
+fn apply_text(
+    (start, skip): (u16, u8),
+    seq: Sequence,
+    record: &mut [u8],
+    stream: &KeyStream,
+) -> Result<(), CipherError> {
+    let mut rest = record.get_mut(start.into()..).ok_or(RecordError::RecordLength)?;
+    for _ in 0..skip {
+        rest = split_text(rest).ok_or(RecordError::RecordLength)?.1;
+    }
+    let (text, _) = split_text(rest).ok_or(RecordError::RecordLength)?;
+    Ok(stream.apply_text(seq, text)?)
 }
 
 /// Splits the first text cell off `bytes`. Returns its bytes without the length, and the remaining

@@ -8,13 +8,12 @@ use zeroize::Zeroizing;
 /// share.
 pub const WORDS: usize = 13;
 
-/// Returns the first [`WORDS`] words of a block. The block counter is the slot. The nonce is 4 zero
-/// bytes followed by the epoch, little-endian.
-pub(super) fn block(key: &[u8; 32], slot: u32, epoch: u64) -> Zeroizing<[u32; WORDS]> {
+/// Returns a block, of which the first [`WORDS`] words are used. The block counter is the slot. The
+/// nonce is 4 zero bytes followed by the epoch, little-endian.
+pub(super) fn block(key: &[u8; 32], slot: u32, epoch: u64) -> Zeroizing<[u32; BLOCK_WORDS]> {
     #[allow(clippy::cast_possible_truncation)]
     let tail = [slot, 0, epoch as u32, (epoch >> 32) as u32];
-    let mut all = Zeroizing::new([0; BLOCK_WORDS]);
-    chacha::block(key, tail, &mut all);
-    let [words @ .., _, _, _] = *all;
-    Zeroizing::new(words)
+    let mut words = Zeroizing::new([0; BLOCK_WORDS]);
+    chacha::block(key, tail, &mut words);
+    words
 }

@@ -29,7 +29,7 @@ impl Storage for moteseal_grouped_star {
     type Value = Open;
     type Element = LevelDigest;
     const MARK: u32 = 0x6d73_2102;
-    const FIXED: usize = 440;
+    const FIXED: usize = 472;
     const MOST: usize = MAX_LEVELS * MAX_GROUPS;
 }
 

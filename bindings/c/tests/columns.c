@@ -327,7 +327,7 @@ static void seals_column_groups_with_a_star_of_their_own(void) {
     moteseal_seal seal = {0};
     moteseal_signing_key key = {0};
     moteseal_seal_info info;
-    uint8_t seed[32] = {1}, event[EVENT], records[8 * EVENT], record[MOTESEAL_CHAIN_RECORD], signature[MOTESEAL_SIGNATURE];
+    uint8_t seed[32] = {1}, event[EVENT] = {0}, records[8 * EVENT], record[MOTESEAL_CHAIN_RECORD], signature[MOTESEAL_SIGNATURE];
     uint8_t message[MOTESEAL_MAX_MESSAGE], bundle[2048];
     size_t length = 0;
     uint32_t count = 0;

@@ -249,9 +249,8 @@ pub unsafe extern "C" fn moteseal_schema_encode(
 /// columns and column groups.
 ///
 /// @param device  The device, already filled in; only `schema`, `record_size`, `encrypted` and
-///        `column_groups` change.
-///        A schema with texts sets `record_size` to 0: records then have different lengths, as
-///        without fields.
+///        `column_groups` change. A schema with texts sets `record_size` to 0: records then have
+///        different lengths, as without fields.
 /// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 /// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
 ///         bytes.

@@ -39,7 +39,7 @@
 #define MOTESEAL_STAR_SIZE(levels) (104 + 112 * (size_t)(levels))
 
 // Bytes of memory for a star with column groups, with at most `digests` digests: the group's levels (1 to 32) times the column groups (2 to 8).
-#define MOTESEAL_GROUPED_STAR_SIZE(digests) (472 + 112 * (size_t)(digests))
+#define MOTESEAL_GROUPED_STAR_SIZE(digests) (504 + 112 * (size_t)(digests))
 
 // Bytes of memory for a tree of at most 2^height - 1 events (a height of 1 to 32).
 #define MOTESEAL_TREE_SIZE(height) (224 + 32 * (size_t)(height))

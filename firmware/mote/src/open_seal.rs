@@ -40,7 +40,11 @@ enum Fold<const L: usize> {
     Star(Star<L>),
     /// The star of a schema with column groups.
     Grouped(GroupedStar<L, MAX_GROUPS>),
-    Tree { tree: Tree<HEIGHT>, counters: Counters, key: LevelKey },
+    Tree {
+        tree: Tree<HEIGHT>,
+        counters: Counters,
+        key: LevelKey,
+    },
 }
 
 /// An open seal for groups of at most `L` levels, with a buffer of `N` bytes for events that the

@@ -29,7 +29,7 @@ impl Storage for moteseal_grouped_star {
     type Value = Open;
     type Element = LevelDigest;
     const MARK: u32 = 0x6d73_2102;
-    const FIXED: usize = 472;
+    const FIXED: usize = 504;
     const MOST: usize = MAX_LEVELS * MAX_GROUPS;
 }
 
@@ -83,13 +83,8 @@ pub unsafe extern "C" fn moteseal_grouped_star_begin(
         let open_seal = OpenSeal::new(device, chain, &SaltKey::new(*key), groups)?;
         let (id, digests) = (device.ids().1, usize::from(device.levels) * groups.len());
         let of_records = (layout, device.framing());
-        let open = GroupedStarState::new(
-            id,
-            open_seal.index,
-            &open_seal.salt,
-            of_records,
-            device.levels,
-        );
+        let open =
+            GroupedStarState::new(id, open_seal.index, &open_seal.salt, of_records, device.levels);
         let open = open.filter(|_| digests <= capacity).ok_or(Error::LevelsOutOfRange)?;
         // SAFETY: as above; `capacity` checked that the memory has room for this many digests.
         unsafe {

@@ -35,6 +35,24 @@ impl LevelDigest {
         digest.length = 64;
         digest
     }
+
+    /// Adds the cells of an event. The most frequent lengths take few instructions.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)]
+    fn update_cells(&mut self, cells: &[u8]) {
+        let at = self.length as usize % 64;
+        match (cells, &mut self.buffer[at..]) {
+            ([a, b], [x, y, _, ..]) => {
+                (*x, *y) = (*a, *b);
+                self.length += 2;
+            }
+            ([a, b, c, d], [w, x, y, z, _, ..]) => {
+                (*w, *x, *y, *z) = (*a, *b, *c, *d);
+                self.length += 4;
+            }
+            _ => self.update(cells),
+        }
+    }
 }
 
 /// Returns the digest `D_i` of a level that is not null, given the digests `D_ig` of all groups,
@@ -174,6 +192,9 @@ pub fn whole_block_digest(
 pub struct GroupedStarState {
     state: StarState,
     layout: GroupLayout,
+    /// The range of the cells of each group in an event, ascending by group; empty if they are not
+    /// consecutive bytes at the same place in every event.
+    ranges: [(u16, u16); MAX_GROUPS],
 }
 
 impl GroupedStarState {
@@ -192,7 +213,15 @@ impl GroupedStarState {
             return None;
         }
         let state = StarState::new(device, index, salt, framing, levels)?;
-        Some(Self { state, layout })
+        let mut ranges = [(0, 0); MAX_GROUPS];
+        for (group, range) in layout.all().iter().zip(&mut ranges) {
+            let ends = layout.cells(group).stride().map(|(start, length)| (start, start + length));
+            let ends = ends.and_then(|(start, end)| {
+                Some((u16::try_from(start).ok()?, u16::try_from(end).ok()?))
+            });
+            *range = ends.unwrap_or_default();
+        }
+        Some(Self { state, layout, ranges })
     }
 
     /// Returns the number of events so far.
@@ -217,17 +246,31 @@ impl GroupedStarState {
     /// If there are fewer digests than levels times groups.
     pub fn push(&mut self, digests: &mut [LevelDigest], event: &[u8]) -> Result<Level, PushError> {
         let (level, _) = self.state.advance(event)?;
-        let (device, index) = (self.state.device, self.state.index);
-        let groups = self.layout.all();
-        let of_level = &mut digests[usize::from(level.0) * groups.len()..][..groups.len()];
-        for (group, running) in groups.iter().zip(of_level) {
+        let groups = self.layout.all().len();
+        let of_level = &mut digests[usize::from(level.0) * groups..][..groups];
+        for ((place, running), &(start, end)) in of_level.iter_mut().enumerate().zip(&self.ranges) {
             if running.count == 0 {
-                *running = LevelDigest::of_group(device, index, level, group);
+                let (device, index) = (self.state.device, self.state.index);
+                *running = LevelDigest::of_group(device, index, level, self.group(place));
             }
             running.count += 1;
-            self.layout.cells(group).frame(event, |bytes| running.update(bytes));
+            match event.get(start.into()..end.into()) {
+                Some(cells) if end > 0 => running.update_cells(cells),
+                _ => self.update(place, running, event),
+            }
         }
         Ok(level)
+    }
+
+    /// Returns the group at this place of the schema's groups.
+    fn group(&self, place: usize) -> u8 {
+        self.layout.all().iter().nth(place).unwrap_or_default()
+    }
+
+    /// Adds the cells of a group that are not consecutive bytes.
+    #[inline(never)]
+    fn update(&self, place: usize, running: &mut LevelDigest, event: &[u8]) {
+        self.layout.cells(self.group(place)).frame(event, |bytes| running.update(bytes));
     }
 
     /// Ends the epoch. Returns the number of events per level, and calls `each(level, count, digest)`

@@ -495,11 +495,7 @@ fn records_of_another_size_than_the_schemas_are_a_fault() {
             (&["reading::u32"][..], 4, Ok(())),
             (&["reading::u16"], 4, Err(Fault::Schema)),
             (&["reading::u32", "other::u8"], 4, Err(Fault::Schema)),
-            (
-                &["reading::u16", "one::u8!@1", "two::u8!@2"],
-                4,
-                Err(Fault::ColumnGroups),
-            ),
+            (&["reading::u16", "one::u8!@1", "two::u8!@2"], 4, Err(Fault::ColumnGroups)),
             (
                 &["reading::u16", "other::u16!@1"],
                 4,

@@ -16,7 +16,7 @@ use moteseal_seal::follow::Limits;
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::Forwarder;
-use moteseal_seal::star::{GroupedStar, PushError};
+use moteseal_seal::star::{GroupedStarState, LevelDigest, PushError};
 use moteseal_seal::stream::{
     self, Open as OpenItem, Selection, encode_part_head, encode_part_tail,
 };
@@ -38,8 +38,12 @@ pub(crate) const MAX_GROUPS: usize = 2;
 #[allow(clippy::large_enum_variant)]
 enum Fold<const L: usize> {
     Star(Star<L>),
-    /// The star of a schema with column groups.
-    Grouped(GroupedStar<L, MAX_GROUPS>),
+    /// The star of a schema with column groups. It is in two parts, so that no copy of the digests is
+    /// made on the stack.
+    Grouped {
+        star: GroupedStarState,
+        digests: [[LevelDigest; MAX_GROUPS]; L],
+    },
     Tree {
         tree: Tree<HEIGHT>,
         counters: Counters,
@@ -97,8 +101,14 @@ impl<const L: usize, const N: usize> Open<L, N> {
                 Fold::Star(Star::with_levels(device, index, &salt, framing, levels)?)
             }
             (Scheme::Star, Some(layout)) => {
+                if usize::from(levels) > L || layout.all().len() > MAX_GROUPS {
+                    return None;
+                }
                 let of_star = (layout, framing);
-                Fold::Grouped(GroupedStar::new(device, index, &salt, of_star, levels)?)
+                Fold::Grouped {
+                    star: GroupedStarState::new(device, index, &salt, of_star, levels)?,
+                    digests: [[LevelDigest::EMPTY; MAX_GROUPS]; L],
+                }
             }
             (Scheme::Tree, _) => Fold::Tree {
                 tree: Tree::new(),
@@ -129,7 +139,7 @@ impl<const L: usize, const N: usize> Open<L, N> {
         let level = match &mut self.fold {
             // A star always has room, because its forwarder gives up levels if necessary.
             Fold::Star(star) => star.push(record)?,
-            Fold::Grouped(star) => star.push(record)?,
+            Fold::Grouped { star, digests } => star.push(digests.as_flattened_mut(), record)?,
             Fold::Tree { tree, counters, key } => {
                 let level = key.level(counters.total(), counters.levels());
                 if tree.len() >= Tree::<HEIGHT>::CAPACITY
@@ -180,9 +190,15 @@ impl<const L: usize, const N: usize> Open<L, N> {
         statement.answered = *answers;
         let root = match &mut self.fold {
             Fold::Star(star) => root_of_star(&mut statement, star.close_in_place()),
-            Fold::Grouped(star) => {
+            Fold::Grouped { star, digests } => {
                 statement.groups = star.groups();
-                root_of_star(&mut statement, star.close_in_place())
+                let mut of_levels = [Digest::NULL; L];
+                let counters = star.close(digests.as_flattened_mut(), |level, _, digest| {
+                    if let Some(place) = of_levels.get_mut(level) {
+                        *place = digest;
+                    }
+                });
+                root_of_star(&mut statement, (counters, of_levels))
             }
             Fold::Tree { tree, counters, .. } => {
                 statement.counters = *counters;

@@ -275,8 +275,8 @@ impl GroupedStarState {
 
     /// Ends the epoch. Returns the number of events per level, and calls `each(level, count, digest)`
     /// for every level of the group of devices, from level 0 up. The digest of an empty level is null.
-    /// Afterwards the state accepts no more events.
-    fn close(
+    /// Afterwards the state accepts no more events, and the digests are those of an empty star.
+    pub fn close(
         &mut self,
         digests: &mut [LevelDigest],
         mut each: impl FnMut(usize, u32, Digest),

@@ -71,6 +71,7 @@ pub fn roster() -> &'static [u8] {
             querier: None,
             devices: &devices,
             owners: &[],
+            sanitisers: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         draft.sign(&operator(), &mut scratch, &mut out).unwrap().to_vec()
@@ -112,6 +113,7 @@ pub fn later_roster() -> &'static [u8] {
             querier: None,
             devices: &devices,
             owners: &[],
+            sanitisers: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         draft.sign(&operator(), &mut scratch, &mut out).unwrap().to_vec()

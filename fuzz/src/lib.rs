@@ -14,14 +14,21 @@ pub mod confidential;
 pub mod cose;
 pub mod dtls;
 pub mod fixture;
+pub mod grant;
+pub mod grouped;
 pub mod health;
 pub mod keys;
 pub mod link;
+pub mod owner;
+pub mod proof;
 pub mod query;
 pub mod reading;
+pub mod redaction;
 pub mod roster;
+pub mod sanitised;
 pub mod schema;
 pub mod serial;
+pub mod statement;
 pub mod stream;
 pub mod sums;
 pub mod urgent;
@@ -30,7 +37,7 @@ pub mod urgent;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 24] = [
     ("address", address::run, address::seeds),
     ("agent", agent::run, agent::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
@@ -38,14 +45,20 @@ pub const TARGETS: [Target; 18] = [
     ("confidential", confidential::run, confidential::seeds),
     ("cose", cose::run, cose::seeds),
     ("dtls", dtls::run, dtls::seeds),
+    ("grant", grant::run, grant::seeds),
     ("health", health::run, health::seeds),
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),
+    ("owner", owner::run, owner::seeds),
+    ("proof", proof::run, proof::seeds),
     ("query", query::run, query::seeds),
     ("reading", reading::run, reading::seeds),
+    ("redaction", redaction::run, redaction::seeds),
     ("roster", roster::run, roster::seeds),
+    ("sanitised", sanitised::run, sanitised::seeds),
     ("schema", schema::run, schema::seeds),
     ("serial", serial::run, serial::seeds),
+    ("statement", statement::run, statement::seeds),
     ("stream", stream::run, stream::seeds),
     ("sums", sums::run, sums::seeds),
     ("urgent", urgent::run, urgent::seeds),

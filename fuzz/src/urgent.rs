@@ -2,8 +2,9 @@
 //! input selects the kind of stream.
 
 use moteseal_core::cbor::Writer;
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex, Sequence};
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::Signer as _;
 use moteseal_seal::UrgentEvent;
 use moteseal_seal::stream::{encode_end, encode_schema};
@@ -36,16 +37,21 @@ pub fn run(bytes: &[u8]) {
 /// Returns uploads and answers with no event, one event, several events of two devices, and more than
 /// the maximum.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let events: Vec<Vec<u8>> = ["star", "tree"]
-        .into_iter()
-        .flat_map(|name| RECORDS.map(|record| signed(name, &record)))
-        .collect();
+    let plain = (fixture::schema(), None);
+    // The nonce, and the commitment to the key of one column.
+    let encrypted = (encrypted_schema(), KeyCommitments::decode(&[9; 12 + 16]));
     let mut seeds = Vec::new();
-    for count in [0, 1, 4, 5] {
-        for is_answer in [false, true] {
+    for (schema, keys) in [plain, encrypted] {
+        let events: Vec<Vec<u8>> = ["star", "tree"]
+            .into_iter()
+            .flat_map(|name| RECORDS.map(|record| signed(name, &record, &schema, keys)))
+            .collect();
+        for (count, is_answer) in
+            [0, 1, 4, 5].into_iter().flat_map(|count| [(count, false), (count, true)])
+        {
             let mut out = vec![0; 4096];
             let mut writer = Writer::new(&mut out);
-            encode_schema(&mut writer, &fixture::schema()).unwrap();
+            encode_schema(&mut writer, &schema).unwrap();
             for event in &events[..count] {
                 writer.raw(event).unwrap();
             }
@@ -58,7 +64,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-fn signed(name: &str, record: &[u8]) -> Vec<u8> {
+/// Returns a schema with a plain and an encrypted column of 2 bytes each.
+fn encrypted_schema() -> Vec<u8> {
+    let fields = ["a:Cel:i16/100", "b:Cel:i16/100!"].map(|field| Field::parse(field).unwrap());
+    Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
+}
+
+fn signed(name: &str, record: &[u8], schema: &[u8], keys: Option<KeyCommitments>) -> Vec<u8> {
     let key = fixture::key(name);
     let event = UrgentEvent {
         group: GroupId::of("home"),
@@ -67,8 +79,8 @@ fn signed(name: &str, record: &[u8]) -> Vec<u8> {
         index: SealIndex(1),
         epoch: EpochNumber(2),
         seq: Sequence(u64::from(record[0])),
-        schema: Schema::decode(&fixture::schema()).unwrap().digest(),
-        keys: None,
+        schema: Schema::decode(schema).unwrap().digest(),
+        keys,
         record,
     };
     let mut message = vec![0; 512];

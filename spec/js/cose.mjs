@@ -17,6 +17,7 @@ export const TYP_MANIFEST = "moteseal-manifest+cose";
 export const TYP_TIME = "moteseal-time+cose";
 export const TYP_POLICY = "moteseal-policy+cose";
 export const TYP_GRANT = "moteseal-grant+cose";
+export const TYP_SANITISED = "moteseal-sanitised+cose";
 
 const TAG_SIGN1 = 18;
 const LABEL_ALG = 1n;

@@ -39,6 +39,10 @@ export function ownerId(group, name) {
   return sha256("moteseal/1/owner", ZERO, group, ZERO, name).subarray(0, 8);
 }
 
+export function sanitiserId(group, name) {
+  return sha256("moteseal/1/sanitiser", ZERO, group, ZERO, name).subarray(0, 8);
+}
+
 export function groupId(group) {
   return sha256("moteseal/1/group", ZERO, group).subarray(0, 8);
 }

@@ -5,7 +5,7 @@ import * as cbor from "./cbor.mjs";
 import { columnRoot, nextSecret } from "./confidential.mjs";
 import { openObject, TYP_GRANT, verifyObject } from "./cose.mjs";
 import { be32, be64, hmac, sha256 } from "./crypto.mjs";
-import { fail } from "./fail.mjs";
+import { Fail, fail } from "./fail.mjs";
 
 const DEPTH = 32;
 const LAST = 2 ** 32 - 1;
@@ -78,13 +78,14 @@ const place = (device, generation) => Buffer.concat([device, be32(generation)]);
 
 /** Section 3.1: the payload. */
 function openPayload(payload) {
-  const f = versionOne(cbor.single(payload), 8);
+  const f = versionOne(cbor.single(payload), 10);
   const p = { group: cbor.bytes(f[1], 8), roster: cbor.bytes(f[2], 32), owner: cbor.bytes(f[3], 8) };
-  p.end = cbor.nullable(f[4], big);
-  p.purpose = cbor.text(f[5]);
-  p.recipients = f[6].t === cbor.ARRAY ? cbor.array(f[6]).map(cbor.text) : null;
-  p.tag = p.recipients === null ? cbor.bytes(f[6], 32) : null;
-  p.streams = cbor.array(f[7]).map((n) => {
+  p.time = { since: big(f[4]), until: cbor.nullable(f[5], big) };
+  p.end = cbor.nullable(f[6], big);
+  p.purpose = cbor.text(f[7]);
+  p.recipients = f[8].t === cbor.ARRAY ? cbor.array(f[8]).map(cbor.text) : null;
+  p.tag = p.recipients === null ? cbor.bytes(f[8], 32) : null;
+  p.streams = cbor.array(f[9]).map((n) => {
     const g = cbor.array(n, 4);
     const stream = { device: cbor.bytes(g[0], 8), generation: cbor.u32(g[1]), base: big(g[2]) };
     stream.columns = cbor.array(g[3]).map((c) => {
@@ -99,6 +100,7 @@ function openPayload(payload) {
     if (!between(texts.length, 64) || !ascends(texts)) fail("FieldOutOfRange");
     if (!texts.every((text) => between(text.length, 128))) fail("FieldOutOfRange");
   }
+  if (p.time.until !== null && p.time.since >= p.time.until) fail("FieldOutOfRange");
   const places = p.streams.map((stream) => place(stream.device, stream.generation));
   if (!isPlain(p.purpose, 256) || places.length === 0 || !ascends(places)) fail("FieldOutOfRange");
   for (const { base, columns } of p.streams) {
@@ -125,7 +127,12 @@ function verifyGrant(bytes, roster) {
   if (![...roster.history, roster.digest].some((digest) => digest.equals(payload.roster))) fail("UnknownRoster");
   const owner = roster.owners.find(({ id }) => id.equals(payload.owner));
   if (owner === undefined) fail("UnknownOwner");
-  verifyObject(object, owner.certificate.alg, owner.certificate.key);
+  try {
+    verifyObject(object, owner.certificate.alg, owner.certificate.key);
+  } catch (error) {
+    if (error instanceof Fail && !payload.roster.equals(roster.digest)) fail("OwnerKeyChanged");
+    throw error;
+  }
   return { payload, owner };
 }
 
@@ -148,6 +155,19 @@ export function openGrant(bytes, roster, recipient, passphrase, now) {
   return { payload, owner };
 }
 
+/** Section 4.2, step 2: whether an epoch is in the granted time. */
+function isWithin({ since, until }, roster, epoch) {
+  const start = roster.epochStart(epoch);
+  return since <= start && start >> 64n === 0n && (until === null || start + roster.periodOf(epoch).epochMs <= until);
+}
+
+/** The first epoch in the granted time, and the one after the last. */
+export function epochsWithin({ since, until }, roster) {
+  const first = roster.epochOf(since);
+  const begin = roster.epochStart(first) < since ? first + 1n : first;
+  return [begin, until === null ? (1n << 64n) - 1n : roster.epochOf(until)];
+}
+
 /** Section 4.2: the key of a column of a seal. */
 export function grantKey(bytes, roster, { device, column, epoch, index, suite, nonce, commitment }) {
   const { payload } = verifyGrant(bytes, roster);
@@ -157,6 +177,7 @@ export function grantKey(bytes, roster, { device, column, epoch, index, suite, n
     const found = stream.columns.find(({ id }) => id.equals(column));
     if (!stream.device.equals(device) || found === undefined || offset < 0 || offset > LAST) continue;
     for (const leaf of cover(found.nodes, offset, offset)) {
+      if (!isWithin(payload.time, roster, epoch)) fail("GrantOutdated");
       const context = [device, be64(epoch), be32(index), column, Buffer.from([suite]), nonce];
       const key = derive(leaf.key, "moteseal/1/seal", ...context);
       if (sha256("moteseal/1/commit", ZERO, key).subarray(0, 16).equals(commitment)) return key;

@@ -1,14 +1,16 @@
 // The operations of grants, owners' files and shares.
 
 import { createPrivateKey, createPublicKey } from "node:crypto";
-import { encodeOwner, forget, grantKey, joinShares, offsets, openGrant, openOwner, openShare } from "./grants.mjs";
+import { encodeOwner, epochsWithin, forget, grantKey, joinShares, offsets, openGrant, openOwner, openShare } from "./grants.mjs";
 import { hex, OPS, rosterOf, shown } from "./ops.mjs";
 
-/** The epochs that nodes open, as ranges. */
-function ranges(base, nodes) {
+/** The epochs of begin .. stop-1 that nodes open, as ranges. */
+function ranges(base, nodes, [begin, stop]) {
   const out = [];
   for (const node of nodes) {
-    const [first, last] = offsets(node).map((offset) => base + BigInt(offset));
+    let [first, last] = offsets(node).map((offset) => base + BigInt(offset));
+    [first, last] = [first < begin ? begin : first, last < stop ? last : stop - 1n];
+    if (first > last) continue;
     const before = out.at(-1);
     if (before !== undefined && before[1] + 1n === first) before[1] = last;
     else out.push([first, last]);
@@ -18,12 +20,14 @@ function ranges(base, nodes) {
 
 OPS["grant.open"] = (input, context) => {
   const { recipient, passphrase } = input;
-  const { payload, owner } = openGrant(hex(input.bytes), rosterOf(context), recipient, passphrase, BigInt(input.now));
+  const roster = rosterOf(context);
+  const { payload, owner } = openGrant(hex(input.bytes), roster, recipient, passphrase, BigInt(input.now));
+  const within = epochsWithin(payload.time, roster);
   const columns = payload.streams.flatMap(({ device, generation, base, columns }) =>
-    columns.map(({ id, nodes }) => [device, generation, id, ranges(base, nodes)]),
+    columns.map(({ id, nodes }) => [device, generation, id, ranges(base, nodes, within)]),
   );
-  const { purpose, end, recipients } = payload;
-  return shown({ owner: owner.name, purpose, not_after: end, recipients, columns });
+  const { purpose, time, end, recipients } = payload;
+  return shown({ owner: owner.name, ...time, purpose, not_after: end, recipients, columns });
 };
 
 OPS["grant.key"] = (input, context) => {

@@ -5,6 +5,7 @@ import { openReading } from "./reading.mjs";
 import { countersOf, deviceId, groupId, levelsOf, saltOf } from "./crypto.mjs";
 import { explain } from "./explain.mjs";
 import { hex, keyOf, malformed, OPS, rosterOf, toHex } from "./ops.mjs";
+import { Waiting } from "./sanitised.mjs";
 import { framed, openSchema } from "./schema.mjs";
 import { blockDigest, chain, NULL_DIGEST } from "./star.mjs";
 import { DEFAULT_MAX_EVENTS, readFile, readStream, rowsOf } from "./stream.mjs";
@@ -102,6 +103,30 @@ OPS["stream.read"] = (input, context) => {
     }
   }
   return { others, parts };
+};
+
+OPS["sanitised.read"] = (input, context) => {
+  const roster = rosterOf(context);
+  const waiting = new Waiting(roster);
+  const sanitised = [];
+  for (const item of readStream(hex(input.bytes), roster, optionsOf(context))) {
+    if (item.kind === "sanitised") waiting.push(item);
+    if (item.kind === "end") waiting.finish();
+    if (item.kind !== "run") continue;
+    for (const part of item.parts) {
+      for (const { statement, sanitiser, rows } of waiting.take(part)) {
+        sanitised.push({
+          by: sanitiser.name,
+          group: statement.columnGroup,
+          index: part.index,
+          policy: statement.policy,
+          rows: rows.map(([seq, record]) => [seq, toHex(record)]),
+        });
+      }
+    }
+  }
+  waiting.finish();
+  return { sanitised };
 };
 
 OPS["stream.bundle"] = (input, context) => {

@@ -118,6 +118,9 @@ OPS["certificate.open"] = (input, context) => {
   };
 };
 
+/** What a sanitiser may replace. */
+const rightOf = ({ devices, groups, firstEpoch, endEpoch }) => [devices === null ? null : devices.map(toHex), groups, firstEpoch, endEpoch];
+
 OPS["roster.open"] = (input, context) => {
   const r = openRoster(hex(input.bytes), operatorOf(context));
   const digestOf = (c) => (c === null ? null : toHex(c.object.digest));
@@ -142,6 +145,7 @@ OPS["roster.open"] = (input, context) => {
       version: p.version,
     })),
     querier: digestOf(r.querier),
+    ...(r.sanitisers.length > 0 && { sanitisers: r.sanitisers.map((s) => [s.name, digestOf(s.certificate), s.rights.map(rightOf)]) }),
     ...(r.owners.length > 0 && { owners: r.owners.map((o) => [o.name, digestOf(o.certificate)]) }),
     version: r.version,
   };

@@ -2,7 +2,7 @@
 
 import * as cbor from "./cbor.mjs";
 import { openObject, TYP_CERTIFICATE, TYP_ROSTER, verifyObject } from "./cose.mjs";
-import { checkKey, checkKeyLength, deviceId, groupId, ownerId, suiteOf } from "./crypto.mjs";
+import { checkKey, checkKeyLength, deviceId, groupId, ownerId, sanitiserId, suiteOf } from "./crypto.mjs";
 import { fail, failureOf } from "./fail.mjs";
 import { isName } from "./schema.mjs";
 
@@ -53,8 +53,9 @@ function shape(payload) {
   r.groupName = nameOf(need(1));
   r.group = cbor.bytes(need(2), 8);
   r.version = cbor.u32(need(3));
-  if (!(r.version === 0 ? [12] : [9, 10]).includes(f.length)) fail("UnexpectedType");
+  if (!(r.version === 0 ? [12] : [9, 10, 11]).includes(f.length)) fail("UnexpectedType");
   r.owners = [];
+  r.sanitisers = [];
   r.history = cbor.array(f[4]).map((n) => cbor.bytes(n, 32));
   if (r.version === 0) {
     const p = { version: 0, epochMs: cbor.u64(f[5]), levels: cbor.u64(f[6]), budget: cbor.nullable(f[7], cbor.u64) };
@@ -99,15 +100,32 @@ function shape(payload) {
       });
       return device;
     });
-    if (f.length === 10) {
+    if (f.length >= 10) {
       r.owners = cbor.array(f[9]).map((n) => {
         const o = cbor.array(n, 2);
         return { name: nameOf(o[0]), bytes: cbor.bytes(o[1]) };
       });
-      if (r.owners.length === 0) fail("UnexpectedType");
+      if (r.owners.length === 0 && f.length === 10) fail("UnexpectedType");
+    }
+    if (f.length === 11) {
+      r.sanitisers = cbor.array(f[10]).map((n) => {
+        const o = cbor.array(n, 3);
+        const [name, bytes, rights] = [nameOf(o[0]), cbor.bytes(o[1]), cbor.array(o[2]).map(readRight)];
+        if (rights.length === 0) fail("UnexpectedType");
+        return { name, bytes, rights };
+      });
+      if (r.sanitisers.length === 0) fail("UnexpectedType");
     }
   }
   return r;
+}
+
+/** What a sanitiser may replace (sanitised.md, section 1). */
+function readRight(n) {
+  const f = cbor.array(n, 4);
+  const devices = cbor.nullable(f[0], (list) => cbor.array(list).map((device) => cbor.bytes(device, 8)));
+  if (devices !== null && devices.length === 0) fail("UnexpectedType");
+  return { devices, groups: cbor.u8(f[1]), firstEpoch: cbor.u64(f[2]), endEpoch: cbor.nullable(f[3], cbor.u64) };
 }
 
 // ---------------------------------------------------------------- checks
@@ -183,6 +201,18 @@ class Roster {
     return this.periods[0];
   }
 
+  /** The start of an epoch, in Unix milliseconds. */
+  epochStart(epoch) {
+    const p = this.periodOf(epoch);
+    return p.startMs + (epoch - p.firstEpoch) * p.epochMs;
+  }
+
+  /** The epoch of an instant. Before the first period, epochs have its length. */
+  epochOf(ms) {
+    const p = this.periods.findLast((q) => q.startMs <= ms);
+    return p === undefined ? ms / this.periods[0].epochMs : p.firstEpoch + (ms - p.startMs) / p.epochMs;
+  }
+
   hasEpoch(epoch) {
     return epoch >= this.periods[0].firstEpoch && (this.lastEpoch === null || epoch <= this.lastEpoch);
   }
@@ -231,10 +261,27 @@ export function openRoster(bytes, operator) {
     if (lastOwner !== null && Buffer.compare(lastOwner, owner.id) >= 0) fail("UnsortedOwners");
     lastOwner = owner.id;
   }
+  let lastSanitiser = null;
+  for (const sanitiser of r.sanitisers) {
+    if (!isName(sanitiser.name)) fail("InvalidName");
+    sanitiser.certificate = readCertificate(sanitiser.bytes);
+    sanitiser.id = sanitiserId(r.groupName, sanitiser.name);
+    const { group, device } = sanitiser.certificate;
+    if (!group.equals(r.group) || !device.equals(sanitiser.id)) fail("CertificateMismatch");
+    if (lastSanitiser !== null && Buffer.compare(lastSanitiser, sanitiser.id) >= 0) fail("UnsortedSanitisers");
+    for (const { devices, groups, firstEpoch, endEpoch } of sanitiser.rights) {
+      if (groups === 0 || groups & 1) fail("FieldOutOfRange");
+      if (endEpoch !== null && endEpoch < firstEpoch) fail("TermRangeEmpty");
+      const ascends = (device, i) => i === 0 || Buffer.compare(devices[i - 1], device) < 0;
+      if (devices !== null && !devices.every(ascends)) fail("UnsortedDevices");
+    }
+    lastSanitiser = sanitiser.id;
+  }
   checkDevices(r);
   const certificates = r.periods.map((p) => p.coordinator);
   certificates.push(r.querier);
   for (const owner of r.owners) certificates.push(owner.certificate);
+  for (const sanitiser of r.sanitisers) certificates.push(sanitiser.certificate);
   for (const d of r.list) for (const t of d.terms) certificates.push(t.certificate);
   for (const c of certificates) if (c !== null) checkCertificate(c, operator, "CertificateNotAuthentic");
   return new Roster(r, object, bytes);

@@ -19,8 +19,8 @@ const MAX_RUN_EVENTS = 1 << 24;
 const MAX_INDEX = 0xffffffff;
 const MAX_EPOCH = 0xffffffffffffffffn;
 export const DEFAULT_MAX_EVENTS = 1 << 24;
-const FIELDS = [2, 7, 14, 1, 3, 3, 3, 2];
-const KINDS = ["schema", "open", "part", "end", "problem", "proof", "explain", "manifest"];
+const FIELDS = [2, 7, 14, 1, 3, 3, 3, 2, 0, 3];
+const KINDS = ["schema", "open", "part", "end", "problem", "proof", "explain", "manifest", null, "sanitised"];
 
 /** The item that begins at `p`: its form (section 2, step 1). */
 function itemNode(bytes, p) {
@@ -37,7 +37,7 @@ function itemNode(bytes, p) {
 export function readItem(node) {
   if (node.t !== cbor.ARRAY || node.v.length === 0 || node.v[0].t !== cbor.UINT) fail("UnexpectedType");
   const number = node.v[0].v;
-  if (number > 7) fail("UnknownItem");
+  if (number > 9 || number === 8) fail("UnknownItem");
   // A part has one field more if its seal states keys, and three more if its schema has column groups.
   const hasMore = number === 2 && [FIELDS[2] + 1, FIELDS[2] + 3].includes(node.v.length);
   const f = hasMore ? node.v : cbor.array(node, FIELDS[number]);
@@ -66,6 +66,10 @@ export function readItem(node) {
     case "proof":
       cbor.version(f[1]);
       item.query = cbor.text(f[2]);
+      break;
+    case "sanitised":
+      item.statement = cbor.bytes(f[1]);
+      item.cells = cbor.bytes(f[2]);
       break;
     case "explain":
       item.seal = cbor.bytes(f[1]);
@@ -253,7 +257,8 @@ class Reader {
 
   /** Section 1.4, rule 5, of an item that is not a part. */
   count(item) {
-    if (this.run.length > 0 || item.kind === "schema" || item.kind === "open") this.itemBytes += item.end - item.start;
+    const countsAlways = ["schema", "open", "sanitised"].includes(item.kind);
+    if (this.run.length > 0 || countsAlways) this.itemBytes += item.end - item.start;
     if (this.itemBytes > MAX_RUN_ITEMS) fail("RunTooLong");
   }
 

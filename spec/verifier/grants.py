@@ -75,9 +75,9 @@ def grant_decode(payload):
     fields = array(decode(payload))
     wrong_type(not fields)
     version_one(fields[0])
-    _, group, roster, owner, end, purpose, audience, streams = array(fields, 8)
+    _, group, roster, owner, since, until, end, purpose, audience, streams = array(fields, 10)
     byte_string(group, 8), byte_string(roster, 32), byte_string(owner, 8)
-    optional(end, uint), text(purpose)
+    uint(since), optional(until, uint), optional(end, uint), text(purpose)
     if type(audience) is list:
         for recipient in audience:
             text(recipient)
@@ -93,6 +93,7 @@ def grant_decode(payload):
         sizes = [len(recipient.encode()) for recipient in audience]
         out_of_range(not 1 <= len(audience) <= 64 or not ascends([r.encode() for r in audience]))
         out_of_range(any(not 1 <= size <= 128 for size in sizes))
+    out_of_range(until is not None and since >= until)
     out_of_range(not is_plain(purpose, 256) or not read or not ascends([stream[:2] for stream in read]))
     for _, _, base, columns in read:
         out_of_range(not 1 <= len(columns) <= 256 or not ascends([id for id, _ in columns]))
@@ -100,7 +101,22 @@ def grant_decode(payload):
     devices = [device for device, *_ in read]
     if any(devices.count(device) > 64 for device in set(devices)):
         raise Refused("TooManyGenerations")
-    return group, roster, owner, end, purpose, audience, read
+    return group, roster, owner, (since, until), end, purpose, audience, read
+
+
+def is_within(time, roster, epoch):
+    """Section 4.2, step 2: the epoch is in the granted time."""
+    since, until = time
+    start = roster.epoch_start(epoch)
+    end = start + roster.period(epoch).epoch_ms
+    return since <= start <= M64 and (until is None or end <= until)
+
+
+def epochs_within(time, roster):
+    """The first epoch in the granted time, and the one after the last."""
+    since, until = time
+    first = roster.epoch_of(since)
+    return first + (roster.epoch_start(first) < since), M64 if until is None else roster.epoch_of(until)
 
 
 def grant_verify(data, roster):
@@ -115,7 +131,12 @@ def grant_verify(data, roster):
     owner = next((owner for owner in roster.owners if owner.id == id), None)
     if owner is None:
         raise Refused("UnknownOwner")
-    object.verify(owner.key)
+    try:
+        object.verify(owner.key)
+    except Refused:
+        if digest != roster.digest:
+            raise Refused("OwnerKeyChanged") from None
+        raise
     return payload, owner
 
 
@@ -144,19 +165,25 @@ def grant_open_vector(roster, given):
     payload, owner = grant_open(
         unhex(given["bytes"]), roster, given.get("recipient"), given.get("passphrase"), given["now"]
     )
-    *_, end, purpose, audience, streams = payload
+    *_, time, end, purpose, audience, streams = payload
+    begin, stop = epochs_within(time, roster)
     columns = []
     for device, generation, base, granted in streams:
         for id, nodes in granted:
             ranges = []
             for first, last in map(offsets, nodes):
-                if ranges and ranges[-1][1] + 1 == base + first:
-                    ranges[-1][1] = base + last
+                first, last = max(base + first, begin), min(base + last, stop - 1)
+                if first > last:
+                    continue
+                if ranges and ranges[-1][1] + 1 == first:
+                    ranges[-1][1] = last
                 else:
-                    ranges.append([base + first, base + last])
+                    ranges.append([first, last])
             columns.append([device.hex(), generation, id.hex(), ranges])
     return {
         "owner": owner.name,
+        "since": time[0],
+        "until": time[1],
         "purpose": purpose,
         "not_after": end,
         "recipients": audience if type(audience) is list else None,
@@ -174,6 +201,8 @@ def grant_key_vector(roster, given):
             if (owned, id) != (device, column) or not 0 <= epoch - base <= LAST:
                 continue
             for _, _, leaf in cover(nodes, epoch - base, epoch - base):
+                if not is_within(payload[3], roster, epoch):
+                    raise Refused("GrantOutdated")
                 key = seal_key(leaf, device, epoch, given["index"], column, given["suite"], unhex(given["nonce"]))
                 if commitment(key).hex() == given["commitment"]:
                     return {"key": key.hex()}

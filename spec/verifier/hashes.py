@@ -23,6 +23,10 @@ def device_id(group, name):
     return H(b"moteseal/1/device\0", group.encode(), b"\0", name.encode())[:8]
 
 
+def sanitiser_id(group, name):
+    return H(b"moteseal/1/sanitiser\0" + group.encode() + b"\0" + name.encode())[:8]
+
+
 def owner_id(group, name):
     return H(b"moteseal/1/owner\0", group.encode(), b"\0", name.encode())[:8]
 

@@ -3,8 +3,8 @@
 import unicodedata
 from dataclasses import dataclass
 
-from .encoding import Refused, array, byte_string, decode, optional, sint, text, uint, version_one, wrong_type
-from .hashes import device_id, group_id, owner_id
+from .encoding import Refused, array, byte_string, decode, optional, out_of_range, sint, text, uint, version_one, wrong_type
+from .hashes import device_id, group_id, owner_id, sanitiser_id
 from .signed import CERTIFICATE, ROSTER, Signed, signed
 from .suites import ALGORITHMS, KEY_LENGTH, Key
 
@@ -126,6 +126,29 @@ class Owner:
 
 
 @dataclass
+class Right:
+    """What a sanitiser may replace (sanitised.md, section 1)."""
+
+    devices: list | None
+    groups: int
+    first_epoch: int
+    end_epoch: object
+
+    def covers(self, device, group, epoch):
+        in_time = self.first_epoch <= epoch and (self.end_epoch is None or epoch < self.end_epoch)
+        return in_time and self.groups >> group & 1 == 1 and (self.devices is None or device in self.devices)
+
+
+@dataclass
+class Sanitiser:
+    id: bytes
+    name: str
+    certificate: object
+    rights: list
+    key: object = None
+
+
+@dataclass
 class Roster:
     digest: bytes
     group_name: str
@@ -137,6 +160,7 @@ class Roster:
     querier: object
     devices: list
     owners: list
+    sanitisers: list
 
     def device(self, id):
         return next((device for device in self.devices if device.id == id), None)
@@ -148,6 +172,17 @@ class Roster:
         """The period of an epoch. The first period counts for the epochs before it."""
         begun = [period for period in self.periods if period.first_epoch <= epoch]
         return begun[-1] if begun else self.periods[0]
+
+    def epoch_start(self, epoch):
+        """The start of an epoch, in Unix milliseconds."""
+        period = self.period(epoch)
+        return period.start_ms + (epoch - period.first_epoch) * period.epoch_ms
+
+    def epoch_of(self, ms):
+        """The epoch of an instant. Before the first period, epochs have its length."""
+        begun = [period for period in self.periods if period.start_ms <= ms]
+        period = begun[-1] if begun else self.periods[0]
+        return period.first_epoch + (ms - period.start_ms) // period.epoch_ms
 
     def contains(self, epoch):
         return self.periods[0].first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
@@ -182,6 +217,8 @@ def roster_open(data, operator):
         prove(roster.querier)
     for owner in roster.owners:
         owner.key = prove(owner.certificate)
+    for sanitiser in roster.sanitisers:
+        sanitiser.key = prove(sanitiser.certificate)
     for device in roster.devices:
         for term in device.terms:
             term.key = prove(term.certificate)
@@ -194,7 +231,7 @@ def roster_read(digest, payload):
     version_one(fields[0])
     group_name, group, version = text(fields[1]), byte_string(fields[2], 8), uint(fields[3], 32)
     fields = array(payload)
-    wrong_type(len(fields) not in ((9, 10) if version else (12,)))
+    wrong_type(len(fields) not in ((9, 10, 11) if version else (12,)))
     history = [byte_string(digest, 32) for digest in array(fields[4])]
     if version == 0:
         epoch_ms, levels, budget = uint(fields[5]), uint(fields[6]), optional(fields[7], uint)
@@ -223,10 +260,15 @@ def roster_read(digest, payload):
                 term = byte_string(certificate), uint(first), optional(end_index, lambda end: uint(end, 32)), optional(end_epoch, uint)
                 terms.append(term)
         listed.append((id, name, since, terms))
-    owned = []
-    if len(fields) == 10:
-        wrong_type(not array(fields[9]))
+    owned, sanitising = [], []
+    if version and len(fields) > 9:
+        wrong_type(not array(fields[9]) and len(fields) == 10)
         owned = [(text(name), byte_string(certificate)) for name, certificate in (array(owner, 2) for owner in fields[9])]
+    if version and len(fields) > 10:
+        wrong_type(not array(fields[10]))
+        for name, certificate, rights in (array(sanitiser, 3) for sanitiser in fields[10]):
+            sanitising.append((text(name), byte_string(certificate), [right_read(right) for right in array(rights)]))
+            wrong_type(not rights)
 
     check_name(group_name)
     if group != group_id(group_name):
@@ -254,6 +296,21 @@ def roster_read(digest, payload):
         if owners and owners[-1].id >= id:
             raise Refused("UnsortedOwners", name)
         owners.append(Owner(id, name, certificate))
+    sanitisers = []
+    for name, encoded, rights in sanitising:
+        check_name(name)
+        certificate, id = certificate_decode(encoded), sanitiser_id(group_name, name)
+        if (certificate.group, certificate.device) != (group, id):
+            raise Refused("CertificateMismatch", name)
+        if sanitisers and sanitisers[-1].id >= id:
+            raise Refused("UnsortedSanitisers", name)
+        for right in rights:
+            out_of_range(right.groups == 0 or right.groups & 1)
+            if right.end_epoch is not None and right.end_epoch < right.first_epoch:
+                raise Refused("TermRangeEmpty", name)
+            if any(one >= other for one, other in zip(right.devices or [], (right.devices or [])[1:])):
+                raise Refused("UnsortedDevices", name)
+        sanitisers.append(Sanitiser(id, name, certificate, rights))
     coordinators = [period.coordinator.device for period in periods if period.coordinator is not None]
     devices = []
     for id, name, since, terms in listed:
@@ -283,7 +340,16 @@ def roster_read(digest, payload):
         if last is not None and last > id:
             raise Refused("UnsortedDevices", name)
         devices.append(device)
-    return Roster(digest, group_name, group, version, history, periods, last_epoch, querier, devices, owners)
+    return Roster(digest, group_name, group, version, history, periods, last_epoch, querier, devices, owners, sanitisers)
+
+
+def right_read(right):
+    devices, groups, first, end = array(right, 4)
+    if devices is not None:
+        wrong_type(not array(devices))
+        for device in devices:
+            byte_string(device, 8)
+    return Right(devices, uint(groups, 8), uint(first), optional(end, uint))
 
 
 def check_period(period, before, group):

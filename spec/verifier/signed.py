@@ -15,6 +15,7 @@ ROUND, MANIFEST = "moteseal-round+cose", "moteseal-manifest+cose"
 TIME = "moteseal-time+cose"
 POLICY = "moteseal-policy+cose"
 GRANT = "moteseal-grant+cose"
+SANITISED = "moteseal-sanitised+cose"
 READING = "moteseal-reading+cose"
 
 

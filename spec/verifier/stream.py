@@ -96,7 +96,7 @@ def part_decode(fields):
     )  # fmt: skip
 
 
-ITEMS = {0: 2, 1: 7, 2: 14, 3: 1, 4: 3, 5: 3, 6: 3, 7: 2}
+ITEMS = {0: 2, 1: 7, 2: 14, 3: 1, 4: 3, 5: 3, 6: 3, 7: 2, 9: 3}
 
 
 def items(data):
@@ -138,7 +138,7 @@ def item_decode(value):
         return "proof", text(value[2])
     if kind == 7:
         return "manifest", byte_string(value[1])
-    return "explain", (byte_string(value[1]), byte_string(value[2]))
+    return "explain" if kind == 6 else "sanitised", (byte_string(value[1]), byte_string(value[2]))
 
 
 def chunks(digests):
@@ -171,7 +171,7 @@ class Reader:
         """Yields ("part", Rebuilt) for each proven part, and the other items in the order of the stream."""
         for kind, value, length in items(data):
             self.consumed += length
-            if kind in ("schema", "open", "part") or self.run:
+            if kind in ("schema", "open", "part", "sanitised") or self.run:
                 self.run_items += length
             if kind != "part":
                 self.bound()

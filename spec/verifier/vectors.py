@@ -49,6 +49,7 @@ from .receipts import explain_check, receipt_verify
 from .roster import certificate_open, check_succession, roster_open
 from .rounds import Coordinator, announcement_open, manifest_open
 from .schedules import child_frame, explain_frame, participation_decode, participation_encode, schedule_open
+from .sanitised import Waiting
 from .schema import TYPES, schema_decode, show_value
 from .seal import Seal, seal_decode, urgent_open
 from .served import (
@@ -140,6 +141,12 @@ def reader_of(case, given):
     return Reader(roster_of(case), known, case.get("max_events", MAX_EVENTS))
 
 
+def show_sanitiser(sanitiser):
+    devices = [right.devices and [device.hex() for device in right.devices] for right in sanitiser.rights]
+    rights = [[of, right.groups, right.first_epoch, right.end_epoch] for of, right in zip(devices, sanitiser.rights)]
+    return [sanitiser.name, sanitiser.certificate.digest.hex(), rights]
+
+
 def stream_read(case, given):
     parts, others = [], []
     for kind, value in reader_of(case, given).read(unhex(given["bytes"])):
@@ -148,6 +155,23 @@ def stream_read(case, given):
         else:
             others.append(kind)
     return {"parts": parts, "others": others}
+
+
+def sanitised_read(case, given):
+    """A stream with its sanitised items: those of each part, and the new records."""
+    waiting, parts = Waiting(roster_of(case)), []
+    for kind, value in reader_of(case, given).read(unhex(given["bytes"])):
+        if kind == "sanitised":
+            waiting.push(*value)
+        elif kind == "end":
+            waiting.finish()
+        elif kind == "part":
+            for statement, sanitiser, records in sorted(waiting.take(value), key=lambda one: one[0].column_group):
+                rows = [[seq, record.hex()] for (seq, _, _), record in zip(value.rows, records)]
+                group, policy = statement.column_group, statement.policy
+                parts.append({"index": value.seal.index, "group": group, "by": sanitiser.name, "policy": policy, "rows": rows})
+    waiting.finish()
+    return {"sanitised": parts}
 
 
 def choice_answer(case, given):
@@ -278,6 +302,7 @@ def roster_vector(case, given):
         ],
         "last_epoch": roster.last_epoch,
         "querier": roster.querier and roster.querier.digest.hex(),
+        **({"sanitisers": [show_sanitiser(one) for one in roster.sanitisers]} if roster.sanitisers else {}),
         **({"owners": [[owner.name, owner.certificate.digest.hex()] for owner in roster.owners]} if roster.owners else {}),
         "devices": [
             [
@@ -647,6 +672,7 @@ OPERATIONS = {
         ).hex()
     },
     "stream.read": stream_read,
+    "sanitised.read": sanitised_read,
     "stream.explain": explain_run,
     "stream.bundle": bundle_vector,
     "urgent.open": urgent_vector,

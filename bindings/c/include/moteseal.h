@@ -45,7 +45,7 @@
 #define MOTESEAL_TREE_SIZE(height) (224 + 32 * (size_t)(height))
 
 // Bytes of memory for the keys of at most `columns` encrypted columns (1 to 16).
-#define MOTESEAL_COLUMN_KEYS_SIZE(columns) (40 + 1088 * (size_t)(columns))
+#define MOTESEAL_COLUMN_KEYS_SIZE(columns) (48 + 1088 * (size_t)(columns))
 
 // Bytes of memory for the encryption of a seal with at most `columns` encrypted columns (1 to 16).
 #define MOTESEAL_CIPHER_SIZE(columns) (464 + 120 * (size_t)(columns))
@@ -409,12 +409,14 @@ enum moteseal_error
   MOTESEAL_ERROR_KEY_COUNT = 165,
   // The keys are for other columns than those of the schema.
   MOTESEAL_ERROR_WRONG_COLUMN = 166,
-  // An event with this sequence number, or a later one, has been encrypted already.
+  // An event with this sequence number has been encrypted already, or the seal has had a cipher.
   MOTESEAL_ERROR_SEQUENCE_REUSED = 167,
   // The seal has too many events for AES-128: close it and open the next.
   MOTESEAL_ERROR_KEY_STREAM_END = 168,
   // A column needs AES-128, which is not built in (feature `aes128`).
   MOTESEAL_ERROR_UNSUPPORTED_SUITE = 169,
+  // An event of the seal was not encrypted by the seal's cipher.
+  MOTESEAL_ERROR_NOT_ENCRYPTED = 170,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -927,8 +929,8 @@ moteseal_error moteseal_esp256_normalize(uint8_t *signature);
 // @param keys, size  Memory for the keys, aligned to 8 bytes, and its size in bytes:
 //        `MOTESEAL_COLUMN_KEYS_SIZE(columns)` or more.
 // @param schema, schema_length  The device's encoded schema.
-// @param secret  The secret, 32 bytes: `NAME.stream.key` contains it as hexadecimal digits, then a
-//        space and the base epoch.
+// @param secret  The secret, 32 bytes: `NAME.stream.key` contains it as hexadecimal digits, then
+//        the base epoch and the device's id.
 // @param base_epoch  The base epoch of the secret.
 // @param epoch  The first epoch that will be sealed. An epoch before the base epoch counts as the
 //        base epoch.
@@ -963,7 +965,7 @@ moteseal_error moteseal_column_keys_restore(moteseal_column_keys *keys,
 // Writes the record of the keys. It is secret.
 //
 // Store the record when the keys were begun, and again after each `moteseal_cipher_begin` for a
-// later epoch. Then erase the record before it: whoever reads it can decrypt the epochs that have
+// later epoch. Then erase the record before it: a party that reads it can decrypt the epochs that have
 // passed.
 //
 // @param out, capacity  `MOTESEAL_COLUMN_KEYS_OVERHEAD + columns * MOTESEAL_COLUMN_KEY` bytes.
@@ -995,14 +997,16 @@ void moteseal_column_keys_wipe(moteseal_column_keys *keys, size_t size);
 // @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
 //        record.
 // @param schema, schema_length  The device's encoded schema.
-// @param nonce  12 random bytes, other ones for every seal. A mote without a generator uses a
-//        number that it increments in flash at each start, and the seal's index: if its flash is
+// @param nonce  12 random bytes, other ones for every seal. A mote without a generator gets 12
+//        random bytes each time it is provisioned, and combines them by exclusive or with a number
+//        that it increments in flash at each start, and with the seal's index. If its flash is
 //        restored from a copy, it may use a key stream twice, which shows the differences of
 //        readings to others.
 // @return `NotBegun`, `NotOpen`, `NotPersisted`, `BufferTooSmall`, `NotOfThisSeal` (the schema is not
-//         the device's), `WrongColumn` (the keys are for another schema), `KeyErased` (the keys of
-//         the epoch have been erased), `EpochOutOfKeyRange`, an error of schemas or of decoding.
-//         After an error, the cipher is not begun.
+//         the device's), `WrongColumn` (the keys are for another schema), `SequenceReused` (a cipher
+//         of this seal was begun with these keys before, so events would be encrypted twice),
+//         `KeyErased` (the keys of the epoch have been erased), `EpochOutOfKeyRange`, an error of
+//         schemas or of decoding. After an error, the cipher is not begun.
 moteseal_error moteseal_cipher_begin(moteseal_cipher *cipher,
                                      size_t size,
                                      moteseal_column_keys *keys,
@@ -1019,12 +1023,12 @@ moteseal_error moteseal_cipher_begin(moteseal_cipher *cipher,
 // (`moteseal_record_check`).
 //
 // @param sequence  The sequence number that the event gets in the seal, counted from 0: the number
-//        of events pushed before it. An event is encrypted once, and never after a later one.
+//        of events pushed before it. All events of a seal are encrypted, in order, each once.
 // @param event, length  The event in the schema's format.
-// @return `NotBegun`, `WrongLength`, `SequenceReused`, `RecordLength` (a text extends past the
-//         event), `KeyStreamEnd` (the seal has too many events for AES-128: close it). After
-//         `WrongLength` and `SequenceReused`, nothing has changed. After another error, do not push
-//         the event.
+// @return `NotBegun`, `WrongLength`, `SequenceReused`, `NotEncrypted` (the event before was not
+//         encrypted), `RecordLength` (a text extends past the event), `KeyStreamEnd` (the seal has
+//         too many events for AES-128). After `WrongLength`, `SequenceReused` and `NotEncrypted`,
+//         nothing has changed. After another error, do not push the event, and close the seal.
 moteseal_error moteseal_cipher_encrypt(moteseal_cipher *cipher,
                                        uint32_t sequence,
                                        uint8_t *event,
@@ -1080,8 +1084,9 @@ moteseal_error moteseal_star_count(const moteseal_star *star, uint32_t *events);
 // @param seal  Begun on success. The function then also wipes the star; use its memory for the
 //        next seal.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
-//         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
-//         (`last_in_epoch`). After an error, nothing has changed.
+//         for another one), `NoStreamSecret` (the cipher is missing), `NotEncrypted` (the cipher has
+//         encrypted fewer events than were pushed), `FieldOutOfRange` (`last_in_epoch`). After an
+//         error, nothing has changed.
 moteseal_error moteseal_star_close(moteseal_star *star,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
@@ -1194,8 +1199,9 @@ moteseal_error moteseal_tree_count(const moteseal_tree *tree, uint32_t *events);
 // @param seal  Begun on success. The function then also wipes the tree; use its memory for the
 //        next seal.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
-//         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
-//         (`last_in_epoch`). After an error, nothing has changed.
+//         for another one), `NoStreamSecret` (the cipher is missing), `NotEncrypted` (the cipher has
+//         encrypted fewer events than were pushed), `FieldOutOfRange` (`last_in_epoch`). After an
+//         error, nothing has changed.
 moteseal_error moteseal_tree_close(moteseal_tree *tree,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
@@ -1369,7 +1375,8 @@ void moteseal_seal_wipe(moteseal_seal *seal);
 //        pushed before it. You must also push the event, so that it gets this number.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 // @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal` (the cipher is for another
-//         seal), `WrongLength`, `BufferTooSmall`.
+//         seal), `NotEncrypted` (the cipher has not encrypted the event), `WrongLength`,
+//         `BufferTooSmall`.
 moteseal_error moteseal_urgent_message(const moteseal_device *device,
                                        moteseal_chain *chain,
                                        const moteseal_cipher *cipher,
@@ -1385,8 +1392,8 @@ moteseal_error moteseal_urgent_message(const moteseal_device *device,
 // @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 //        arguments.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
-// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal`, `WrongLength`,
-//         `MalformedSignature`, `BufferTooSmall`.
+// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal`, `NotEncrypted`,
+//         `WrongLength`, `MalformedSignature`, `BufferTooSmall`.
 moteseal_error moteseal_urgent_object(const moteseal_device *device,
                                       moteseal_chain *chain,
                                       const moteseal_cipher *cipher,

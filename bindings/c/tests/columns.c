@@ -214,13 +214,22 @@ static void encrypts_only_the_encrypted_columns_and_each_event_once(void) {
     memcpy(again, plain, EVENT);
     IS(OK, moteseal_cipher_encrypt(mote.cipher, 1, again, EVENT));
     TRUE(memcmp(again, event, 2) != 0);
-    IS(OK, moteseal_cipher_encrypt(mote.cipher, 9, again, EVENT));
-    IS(SEQUENCE_REUSED, moteseal_cipher_encrypt(mote.cipher, 5, again, EVENT));
+    IS(SEQUENCE_REUSED, moteseal_cipher_encrypt(mote.cipher, 0, again, EVENT));
+    IS(NOT_ENCRYPTED, moteseal_cipher_encrypt(mote.cipher, 3, again, EVENT));
+    IS(OK, moteseal_cipher_encrypt(mote.cipher, 2, again, EVENT));
+
+    /* A seal has one cipher: a second one would begin its key stream again. */
+    IS(SEQUENCE_REUSED, begin_cipher(&mote, nonce));
+    IS(SEQUENCE_REUSED, begin_cipher(&mote, other_nonce));
+    IS(OK, moteseal_cipher_encrypt(mote.cipher, 3, again, EVENT));
 
     /* The same event of the same seal under another nonce is another ciphertext. */
-    IS(OK, begin_cipher(&mote, other_nonce));
+    struct mote other;
+    start(&other);
+    open_seal(&other, 20);
+    IS(OK, begin_cipher(&other, other_nonce));
     memcpy(again, plain, EVENT);
-    IS(OK, moteseal_cipher_encrypt(mote.cipher, 0, again, EVENT));
+    IS(OK, moteseal_cipher_encrypt(other.cipher, 0, again, EVENT));
     TRUE(memcmp(again, event, 2) != 0 && memcmp(again + 4, event + 4, 2) != 0);
 }
 
@@ -261,6 +270,38 @@ static void seals_nothing_without_the_cipher_of_the_seal(void) {
     IS(OK, begin_cipher(&mote, nonce));
     IS(NOT_OF_THIS_SEAL, moteseal_star_close(mote.star, &changed, &mote.chain, 0, NULL, mote.cipher, &seal));
     IS(OK, moteseal_star_close(mote.star, &mote.device, &mote.chain, 1, NULL, mote.cipher, &seal));
+}
+
+static void seals_no_event_that_was_not_encrypted(void) {
+    struct mote mote;
+    moteseal_seal seal = {0};
+    uint8_t event[EVENT] = {1, 2, 3, 4, 5, 6}, out[1024], signature[MOTESEAL_SIGNATURE] = {0};
+    size_t length = 0;
+    start(&mote);
+    open_seal(&mote, 20);
+    IS(OK, begin_cipher(&mote, nonce));
+    IS(OK, begin_star(&mote));
+    IS(NOT_ENCRYPTED, moteseal_urgent_message(&mote.device, &mote.chain, mote.cipher, 0, event, EVENT, out, sizeof out, &length));
+    IS(NOT_ENCRYPTED, moteseal_urgent_object(&mote.device, &mote.chain, mote.cipher, 0, event, EVENT, signature, sizeof signature, out, sizeof out, &length));
+    IS(OK, moteseal_star_push(mote.star, event, EVENT, NULL));
+    IS(NOT_ENCRYPTED, moteseal_star_close(mote.star, &mote.device, &mote.chain, 0, NULL, mote.cipher, &seal));
+    IS(OK, moteseal_cipher_encrypt(mote.cipher, 0, event, EVENT));
+    IS(OK, moteseal_star_push(mote.star, event, EVENT, NULL));
+    IS(NOT_ENCRYPTED, moteseal_star_close(mote.star, &mote.device, &mote.chain, 0, NULL, mote.cipher, &seal));
+    IS(NOT_ENCRYPTED, moteseal_urgent_message(&mote.device, &mote.chain, mote.cipher, 1, event, EVENT, out, sizeof out, &length));
+    IS(OK, moteseal_cipher_encrypt(mote.cipher, 1, event, EVENT));
+    IS(OK, moteseal_star_close(mote.star, &mote.device, &mote.chain, 0, NULL, mote.cipher, &seal));
+
+    uint64_t room[MOTESEAL_TREE_SIZE(4) / 8] = {0};
+    moteseal_tree *tree = (moteseal_tree *)room;
+    start(&mote);
+    open_seal(&mote, 20);
+    IS(OK, begin_cipher(&mote, nonce));
+    IS(OK, moteseal_tree_begin(tree, sizeof room, &mote.device, &mote.chain, salt_key));
+    IS(OK, moteseal_tree_push(tree, event, EVENT, NULL));
+    IS(NOT_ENCRYPTED, moteseal_tree_close(tree, &mote.device, &mote.chain, 0, NULL, mote.cipher, &seal));
+    IS(OK, moteseal_cipher_encrypt(mote.cipher, 0, event, EVENT));
+    IS(OK, moteseal_tree_close(tree, &mote.device, &mote.chain, 0, NULL, mote.cipher, &seal));
 }
 
 static void erases_the_keys_of_earlier_epochs(void) {
@@ -394,6 +435,7 @@ int main(void) {
     rejects_memory_that_is_too_small();
     encrypts_only_the_encrypted_columns_and_each_event_once();
     seals_nothing_without_the_cipher_of_the_seal();
+    seals_no_event_that_was_not_encrypted();
     erases_the_keys_of_earlier_epochs();
     restores_keys_from_their_record_only();
     seals_column_groups_with_a_star_of_their_own();

@@ -93,7 +93,7 @@ impl Answer {
         loads(py, &self.scope.to_json().to_string())
     }
 
-    /// Raises TailUnknown, ManifestMissing or Redacted if the answer is not complete.
+    /// Raises TailUnknown, ManifestMissing, Redacted or ReadingsNamed if the answer is not complete.
     fn require_complete(&self, py: Python<'_>) -> PyResult<()> {
         incomplete(&self.report, &self.roster).map_or(Ok(()), |problem| Err(problem.raise(py)))
     }

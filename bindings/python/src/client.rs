@@ -170,8 +170,8 @@ impl Client {
     /// means all readings), at_most (the maximum number of readings per device and epoch), sample
     /// (the number of readings per device and epoch, drawn with seed; only for devices that seal
     /// trees), or readings (single readings of one device that seals trees, by the columns index
-    /// and seq of an answer: [(12, 7)], or [(12, 7, 3)] for three readings). proof is the path of a file in which to save the response; `verify_proof` and
-    /// `moteseal verify` can check it later, offline. If nothing shows yet what was sealed up to
+    /// and seq of an answer: [(12, 7)], or [(12, 7, 3)] for three readings). proof is the path of a file in which to save
+    /// the response; `verify_proof` and `moteseal verify` can check it later, offline. If nothing shows yet what was sealed up to
     /// the end of the range, the method raises TailUnknown or ManifestMissing, and the exception
     /// has the verified readings as its attribute answer. With allow_incomplete=True, the method
     /// returns these readings instead.
@@ -181,7 +181,11 @@ impl Client {
     /// made. stream_secrets is for owners: a dict from names of devices to the paths of their stream
     /// secrets. In the Arrow schema, the metadata moteseal.withheld of a column states why cells are
     /// null (Encrypted, NotCovered), and so does the report.
-    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, readings = None, proof = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
+    ///
+    /// columns is a column's name or several names: only these columns are returned. If a device
+    /// seals column groups, the cloud sends only the groups that have one of them, and only these are
+    /// verified and decrypted.
+    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, readings = None, columns = None, proof = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
     #[allow(clippy::too_many_arguments)]
     fn get(
         &self,
@@ -194,6 +198,7 @@ impl Client {
         sample: Option<&Bound<'_, PyAny>>,
         seed: Option<&Bound<'_, PyAny>>,
         readings: Option<&Bound<'_, PyAny>>,
+        columns: Option<&Bound<'_, PyAny>>,
         proof: Option<PathBuf>,
         allow_incomplete: bool,
         grants: Option<&Bound<'_, PyAny>>,
@@ -202,8 +207,9 @@ impl Client {
     ) -> PyResult<Py<Answer>> {
         let keys = key_files(grants, identity, stream_secrets)?;
         let choice = query_arguments::choice(rate, at_most, sample, seed, readings)?;
-        let query =
-            query_arguments::query(self.inner.roster.get(), devices, since, until, choice, py)?;
+        let columns = query_arguments::columns(columns, py)?;
+        let roster = self.inner.roster.get();
+        let query = query_arguments::query(roster, devices, (since, until), choice, columns, py)?;
         let inner = self.inner()?;
         let answer = work::run(py, move |stop| {
             let roster = inner.roster.get().roster.clone();
@@ -248,8 +254,9 @@ impl Client {
         } else {
             query_arguments::choice(rate, at_most, None, None, None)?
         };
+        let roster = self.inner.roster.get();
         let mut query =
-            query_arguments::query(self.inner.roster.get(), devices, since, until, choice, py)?;
+            query_arguments::query(roster, devices, (since, until), choice, Vec::new(), py)?;
         let subject = subject(what)?;
         let inner = self.inner()?;
         let collected = work::run(py, move |stop| {

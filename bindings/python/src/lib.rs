@@ -2,9 +2,9 @@
 //! `moteseal._moteseal`.
 //!
 //! This crate only converts types; the client library fetches and verifies. Module [`query`]
-//! converts arguments to queries, and module [`keys`] those that name keys. Module [`arrow_rows`] converts responses to Arrow tables, which
-//! data frame libraries import without copying them. Module [`failure`] converts errors to
-//! exceptions. Module [`work`] runs the work on a background thread, without Python's lock, and
+//! converts arguments to queries, and module [`keys`] those that name keys. Module [`arrow_rows`]
+//! converts responses to Arrow tables, which data frame libraries import without copying them. Module
+//! [`redaction`] makes proofs of proofs. Module [`failure`] converts errors to exceptions. Module [`work`] runs the work on a background thread, without Python's lock, and
 //! stops it on an interrupt.
 
 mod arrow_rows;
@@ -14,6 +14,7 @@ mod estimate;
 mod failure;
 mod keys;
 mod query;
+mod redaction;
 mod roster;
 mod sums;
 mod verification_report;
@@ -33,6 +34,8 @@ mod _moteseal {
     use crate::client::Client;
     #[pymodule_export]
     use crate::estimate::{Bin, Estimates, Interval};
+    #[pymodule_export]
+    use crate::redaction::{merge, redact};
     #[pymodule_export]
     use crate::roster::Roster;
     #[pymodule_export]

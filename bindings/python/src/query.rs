@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use moteseal_api::{ErrorKind, Query};
 use moteseal_client::pinned::PinFile;
-use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::sample::readings::MAX_RUNS;
 use moteseal_seal::sample::{Choice, Rate, ReadingRun, Readings};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -15,17 +15,13 @@ use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyString,
 use crate::failure::Problem;
 use crate::roster::Roster;
 
-/// Returns the query for a selection of these devices' readings, after the same checks that the
-/// cloud makes.
-pub(crate) fn query(
+/// Returns the ids of the devices that an argument names; without it, of all devices in the roster.
+pub(crate) fn devices(
     roster: &Roster,
     devices: Option<&Bound<'_, PyAny>>,
-    since: Option<&Bound<'_, PyAny>>,
-    until: Option<&Bound<'_, PyAny>>,
-    choice: Choice,
     py: Python<'_>,
-) -> PyResult<Query> {
-    let names = devices.map(names).transpose()?;
+) -> PyResult<Vec<DeviceId>> {
+    let names = devices.map(|devices| names(devices, "devices", DEVICE_NAMES)).transpose()?;
     if names.as_ref().is_some_and(Vec::is_empty) {
         return Err(Problem::new(
             ErrorKind::Usage,
@@ -34,7 +30,31 @@ pub(crate) fn query(
         )
         .raise(py));
     }
-    let devices = roster.named(names.as_deref()).map_err(|problem| problem.raise(py))?;
+    roster.named(names.as_deref()).map_err(|problem| problem.raise(py))
+}
+
+/// Returns the columns that an argument names; without it, none, which means all columns.
+pub(crate) fn columns(columns: Option<&Bound<'_, PyAny>>, py: Python<'_>) -> PyResult<Vec<String>> {
+    let Some(columns) = columns else { return Ok(Vec::new()) };
+    let names = names(columns, "columns", "a column's name or an iterable of names")?;
+    if names.is_empty() {
+        return Err(Problem::new(
+            ErrorKind::Usage,
+            "BadQuery",
+            "columns: no column is given; pass at least one name, or omit columns to select all columns",
+        )
+        .raise(py));
+    }
+    Ok(names)
+}
+
+/// Returns the first epoch of a range of time, and the epoch after the last one if it has an end.
+pub(crate) fn epochs(
+    roster: &Roster,
+    since: Option<&Bound<'_, PyAny>>,
+    until: Option<&Bound<'_, PyAny>>,
+    py: Python<'_>,
+) -> PyResult<(EpochNumber, Option<EpochNumber>)> {
     let calendar = roster.roster.calendar();
     let since = since
         .map(|since| instant(since, "since"))
@@ -52,13 +72,22 @@ pub(crate) fn query(
         )
         .raise(py));
     }
-    let query = Query {
-        devices,
-        since: EpochNumber(since),
-        until: until.map(EpochNumber),
-        choice,
-        columns: Vec::new(),
-    };
+    Ok((EpochNumber(since), until.map(EpochNumber)))
+}
+
+/// Returns the query for a selection of these columns of these devices' readings, after the same checks
+/// that the cloud makes. Without columns, all are selected.
+pub(crate) fn query(
+    roster: &Roster,
+    devices: Option<&Bound<'_, PyAny>>,
+    (since, until): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+    choice: Choice,
+    columns: Vec<String>,
+    py: Python<'_>,
+) -> PyResult<Query> {
+    let devices = self::devices(roster, devices, py)?;
+    let (since, until) = epochs(roster, since, until, py)?;
+    let query = Query { devices, since, until, choice, columns };
     // The messages of this check contain devices' ids: replace them with the names.
     query.clone().check().map_err(|error| {
         let problem = Problem::new(ErrorKind::Usage, "BadQuery", error);
@@ -77,20 +106,21 @@ pub(crate) fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -
     }
 }
 
-/// Converts a name, or an iterable of names.
-fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    const EXPECTED: &str = "a device's name or an iterable of names";
-    if let Ok(name) = devices.cast::<PyString>() {
+const DEVICE_NAMES: &str = "a device's name or an iterable of names";
+
+/// Converts the argument `what`: a name, or an iterable of names.
+fn names(given: &Bound<'_, PyAny>, what: &str, expected: &str) -> PyResult<Vec<String>> {
+    if let Ok(name) = given.cast::<PyString>() {
         return Ok(vec![name.extract()?]);
     }
-    if devices.is_instance_of::<PyBytes>() {
-        return Err(wrong_type("devices", EXPECTED, devices));
+    if given.is_instance_of::<PyBytes>() {
+        return Err(wrong_type(what, expected, given));
     }
-    let each = devices.try_iter().map_err(|_| wrong_type("devices", EXPECTED, devices))?;
+    let each = given.try_iter().map_err(|_| wrong_type(what, expected, given))?;
     let names = each.map(|name| {
         let name = name?;
         name.cast::<PyString>()
-            .map_err(|_| wrong_type("devices", EXPECTED, &name))
+            .map_err(|_| wrong_type(what, expected, &name))
             .and_then(|name| name.extract())
     });
     names.collect()

@@ -53,6 +53,13 @@ impl Report {
         self.report.is_complete()
     }
 
+    /// True if this is a report about a proof whose query names readings. The maker of the proof chose
+    /// them, so it is never complete.
+    #[getter]
+    fn named(&self) -> bool {
+        self.report.is_named()
+    }
+
     /// A report for each device, in the order of the query.
     #[getter]
     fn devices(&self) -> Vec<DeviceReport> {

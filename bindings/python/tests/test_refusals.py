@@ -204,6 +204,19 @@ def test_a_proof_verifies_offline_and_an_altered_one_is_rejected(client: motesea
     assert caught.value.name == "Truncated"
 
 
+def test_a_proof_of_named_readings_is_not_complete_and_the_answer_is(client: moteseal.Client, home: Home, tmp_path: Path) -> None:
+    proof = tmp_path / "named.mproof"
+    answer = client.get("dev2", readings=[(1, 7), (0, 3, 2)], proof=proof)
+    assert answer.complete and not answer.report.named and len(answer) == 3
+    with pytest.raises(moteseal.Incomplete) as caught:
+        moteseal.verify_proof(proof, home.roster, home.operator, pinned_seals=False)
+    assert caught.value.name == "ReadingsNamed"
+    assert type(caught.value).__name__ == "ReadingsNamed"
+    kept = moteseal.verify_proof(proof, home.roster, home.operator, pinned_seals=False, allow_incomplete=True)
+    assert len(kept) == 3 and kept.report.named and not kept.complete
+    assert not kept.report.complete and not kept.report.devices[0].complete
+
+
 def test_a_rejected_response_leaves_no_proof(cloud: str, home: Home, tmp_path: Path) -> None:
     with dishonest_cloud(cloud, warmer) as url:
         client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=tmp_path / "pinned.json")

@@ -44,6 +44,13 @@ pub enum Item {
     },
     /// The coordinator's manifest of an epoch.
     Manifest(Vec<u8>),
+    /// The cells by which a sanitiser replaced those of a column group.
+    Sanitised {
+        /// The sanitiser's statement.
+        statement: Vec<u8>,
+        /// The new cells.
+        cells: Vec<u8>,
+    },
     /// Raw bytes, which need not be a valid item.
     Raw(Vec<u8>),
 }
@@ -189,6 +196,9 @@ impl From<&stream::Item<'_>> for Item {
                 Self::Explain { seal: seal.to_vec(), digests: digests.to_vec() }
             }
             stream::Item::Manifest(manifest) => Self::Manifest(manifest.to_vec()),
+            stream::Item::Sanitised { statement, cells } => {
+                Self::Sanitised { statement: statement.to_vec(), cells: cells.to_vec() }
+            }
         }
     }
 }
@@ -297,6 +307,12 @@ impl Item {
                 array(out, 2);
                 uint(out, 7u8);
                 bytes(out, manifest);
+            }
+            Self::Sanitised { statement, cells } => {
+                array(out, 3);
+                uint(out, 9u8);
+                bytes(out, statement);
+                bytes(out, cells);
             }
             Self::Raw(raw) => out.extend_from_slice(raw),
         }

@@ -33,8 +33,8 @@ pub struct Query {
     pub until: Option<EpochNumber>,
     /// Which events to select from each epoch of each device.
     pub choice: Choice,
-    /// The names of the requested columns, without repetitions; empty to request all. Of a schema with
-    /// column groups, the response shows group 0 and the groups of these columns. Of any other schema,
+    /// The names of the requested columns, without repetitions; empty to request all. If a schema has
+    /// column groups, the response shows group 0 and the groups of these columns. For any other schema,
     /// it shows all columns.
     pub columns: Vec<String>,
 }

@@ -146,7 +146,7 @@ fn main() -> ExitCode {
         Suite::Growth { output, plot } => (output, growth::run(plot.as_deref())),
         Suite::Mqtt(output) => (output, mqtt::run()),
         Suite::Coap(output) => (output, coap::run()),
-        Suite::Confidential(output) => (output, Ok(confidential::run())),
+        Suite::Confidential(output) => (output, confidential::run()),
         Suite::Sies(output) => (output, Ok(sies::run())),
         Suite::Verification(output) => (output, verification::run()),
         Suite::Broadcast(arguments) => return broadcast::main(&arguments),

@@ -26,14 +26,14 @@ use crate::terminal::{Stdout, diagnostic, is_json};
                   moteseal audit --from http://127.0.0.1:8080 --roster roster.cbor --operator keys/op.pub.pem\n  \
                   moteseal audit --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --since -7d --json\n\n\
-                  No readings are fetched: the seals and the coordinator's manifests are enough. If a problem may have an\n\
-                  innocent explanation, for example a silent device, the epoch is reported as undetermined, with the\n\
-                  device's name. Repeat the audit when the device has sealed again.\n\n\
-                  --sums reads the output of `moteseal sum run --json`. ClaimedSilent means that a device answered in an\n\
-                  epoch in which the gateways reported it as silent: its answer was dropped in transit. Let the range end\n\
-                  one epoch after the last sum, because a device may state an answer in its next seal.\n\n\
-                  Exit codes: 0 every epoch is justified, 3 a seal or a manifest is refused, 4 an epoch is undetermined,\n\
-                  5 there is a finding, 6 the cloud does not respond.")]
+                  No readings are fetched: the seals and the coordinator's manifests are enough. If a problem may\n\
+                  have an innocent explanation, for example a silent device, the epoch is reported as undetermined,\n\
+                  with the device's name. Repeat the audit when the device has sealed again.\n\n\
+                  --sums reads the output of `moteseal sum run --json`. ClaimedSilent means that a device answered\n\
+                  in an epoch in which the gateways reported it as silent: its answer was dropped in transit. Let\n\
+                  the range end one epoch after the last sum, because a device may state an answer in its next seal.\n\n\
+                  Exit codes: 0 every epoch is justified, 3 a seal or a manifest is refused, 4 an epoch is\n\
+                  undetermined, 5 there is a finding, 6 the cloud does not respond.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     cloud_query: CloudQuery,

@@ -32,8 +32,8 @@ pub(crate) enum Command {
     /// `moteseal key new` begins when the device first seals.
     #[command(after_help = "Example: moteseal chain new --key keys/dev1.key.pem \\\n      \
                             --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                            If the device has sealed before, use `moteseal chain recover`: a second chain contradicts the first\n\
-                            one, and applications then reject both.")]
+                            If the device has sealed before, use `moteseal chain recover`: a second chain contradicts the\n\
+                            first one, and applications then reject both.")]
     New(New),
     /// Show where the chain of a device continues.
     #[command(after_help = "Example: moteseal chain show --key keys/dev1.key.pem \\\n      \

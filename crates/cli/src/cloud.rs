@@ -37,7 +37,8 @@ pub(crate) enum Command {
                             moteseal cloud run --store epochs.redb --roster roster.cbor \\\n      \
                             --operator keys/op.pub.pem --listen 127.0.0.1:8080\n\n\
                             A cloud need not be trusted, because its clients verify what they get. It verifies uploads so that\n\
-                            only the group's devices can fill it. When it accepts connections, it prints its address on stdout.\n\
+                            only the group's devices can fill it. When it accepts connections, it prints its address on\n\
+                            stdout.\n\
                             SIGTERM or Ctrl-C stops it cleanly. It serves /metrics, /healthz, /readyz and /openapi.json.")]
     Run(Box<Run>),
     /// Add, list and revoke the users of a cloud, who have passwords or client certificates.

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use moteseal_api::NamedError as _;
-use moteseal_client::decrypt::WithheldColumn;
+use moteseal_client::decrypt::{Withheld, WithheldColumn};
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
-use moteseal_client::{Omission, Redaction, Report, Rows, SealGap, Sink, Standing, start_text};
+use moteseal_client::{
+    Omission, Redaction, Report, Rows, SanitisedColumn, SealGap, Sink, Standing, start_text,
+};
+use moteseal_core::confidential::KeyAccessError;
 use moteseal_core::record::Round;
 use moteseal_verify::Roster;
 
@@ -39,7 +42,8 @@ pub(crate) struct Destination {
     /// .ndjson, .arrow, .parquet, or .txt for a table), or a table
     #[arg(long, value_enum)]
     format: Option<FormatName>,
-    /// The file for the rows; default: stdout
+    /// The file for the rows; default: stdout. `moteseal verify` writes rows only if this option or
+    /// --format is given
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -121,11 +125,6 @@ impl Output {
         self.progress.finish_and_clear();
         Ok((Finished(self.rows.finish().map_err(client_error::output)?), self.mean))
     }
-
-    /// Writes the remaining rows and makes all rows visible.
-    pub(crate) fn keep(self) -> Result<(), Failure> {
-        self.finish()?.0.release()
-    }
 }
 
 /// All rows, written but not yet visible. Dropping this discards them.
@@ -170,6 +169,7 @@ pub(crate) fn distinct(
 pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     for device in &report.devices {
         let until = match device.standing {
+            _ if device.is_named => "the readings that the query names".to_owned(),
             Standing::Complete => "complete".to_owned(),
             Standing::Redacted => "redacted".to_owned(),
             Standing::TailUnknown { from } | Standing::ManifestMissing { from }
@@ -201,11 +201,21 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
             left_out(&device.name, redaction, roster);
         }
         for WithheldColumn { column, reason, rows, .. } in &device.withheld {
+            if *rows == 0 {
+                continue;
+            }
             diagnostic(format_args!(
                 "{:<12} {column} is empty in {}: {}: {reason}",
                 device.name,
                 count(*rows, "row"),
                 reason.name()
+            ));
+        }
+        for SanitisedColumn { column, by, policy, rows } in &device.sanitised {
+            diagnostic(format_args!(
+                "{:<12} {column} is sanitised by {by} in {}: {policy}",
+                device.name,
+                count(*rows, "row"),
             ));
         }
     }
@@ -247,12 +257,14 @@ fn left_out(name: &str, redaction: &Redaction, roster: &Roster) {
     }
     more(redaction.seals.len(), "seals with omitted readings");
     for SealGap { first, last, epoch } in redaction.gaps.iter().take(LINES) {
-        let seals = match first {
-            Some(first) if first == last => format!("seal {last}"),
-            Some(first) => format!("seals {first} to {last}"),
-            None => format!("seals up to {last}"),
+        let until = start_text(roster, *epoch);
+        let what = match first {
+            Some(first) if first == last => format!("seal {last} ({until}) left out"),
+            Some(first) => format!("seals {first} to {last} left out, up to {until}"),
+            None if last.0 == 0 => format!("seal 0 ({until}) left out"),
+            None => format!("seals up to {last} left out, up to {until}"),
         };
-        diagnostic(format_args!("{name:<12} {seals} left out, to {}", start_text(roster, *epoch)));
+        diagnostic(format_args!("{name:<12} {what}"));
     }
     more(redaction.gaps.len(), "gaps between seals");
 }
@@ -281,6 +293,36 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
             share(most)
         ),
     }
+}
+
+/// Checks that the reader's keys are those of the devices, and that the readings are as complete as
+/// requested.
+///
+/// # Errors
+/// The failure for the first column with a wrong key, then [`incomplete`].
+pub(crate) fn check(report: &Report, roster: &Roster) -> Result<(), Failure> {
+    check_keys(report)?;
+    incomplete(report, roster).map_or(Ok(()), Err)
+}
+
+/// Checks that the reader's keys are those with which the devices encrypted.
+///
+/// # Errors
+/// The failure for the first column with a wrong key.
+pub(crate) fn check_keys(report: &Report) -> Result<(), Failure> {
+    let wrong = Withheld::Key(KeyAccessError::WrongKey);
+    for device in &report.devices {
+        if let Some(of) = device.withheld.iter().find(|of| of.reason == wrong) {
+            let text = format!(
+                "{wrong}, so its cells are empty; check that the grant or the stream secret is one of \
+                 {}, and of the secret that it used at this time",
+                device.name
+            );
+            let failure = Failure::refused(text).with_name(wrong.name());
+            return Err(failure.of(format_args!("{}: column {}", device.name, of.column)));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the failure for the first device whose readings are not as complete as requested.

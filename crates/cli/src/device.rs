@@ -74,20 +74,21 @@ pub(crate) enum Command {
                             table       = \"data.csv\"\n  \
                             time        = \"ts\"\n  \
                             columns     = [\"temperature:Cel:i16/100\"]\n\n\
-                            Without `table`, each line of stdin is sealed when it arrives: its values are separated by commas and\n\
-                            in the order of `columns`. The command can be stopped or killed at any moment; run it again to continue\n\
-                            with its pending seals. If devices replay a table, set `time = \"recorded\"` in the gateway's configuration.")]
+                            Without `table`, each line of stdin is sealed when it arrives: its values are separated by commas\n\
+                            and in the order of `columns`. The command can be stopped or killed at any moment; run it again to\n\
+                            continue with its pending seals. If devices replay a table, set `time = \"recorded\"` in the\n\
+                            gateway's configuration.")]
     Run(Run),
     /// Record one urgent reading: sign it separately, send it at once, and wait until the gateway
     /// has stored it.
     #[command(after_help = "Example:\n  \
                             moteseal device event --config device.toml 71.5,0\n\n\
-                            The reading is sealed like every other one. If `moteseal device run` runs with this configuration, the\n\
-                            command passes the reading to it; otherwise it opens the device's state itself, which needs a source\n\
-                            without a table. Lines of stdin of `moteseal device run` are urgent readings if they start with the\n\
-                            prefix [source] urgent = \"!\".\n\n\
-                            Exit codes: 0 stored by the gateway, 3 refused by the gateway, 6 recorded but not stored yet: the event is in\n\
-                            the device's journal and is sent again while the device runs.")]
+                            The reading is sealed like every other one. If `moteseal device run` runs with this configuration,\n\
+                            the command passes the reading to it; otherwise it opens the device's state itself, which needs a\n\
+                            source without a table. Lines of stdin of `moteseal device run` are urgent readings if they start\n\
+                            with the prefix [source] urgent = \"!\".\n\n\
+                            Exit codes: 0 stored by the gateway, 3 refused by the gateway, 6 recorded but not stored yet: the\n\
+                            event is in the device's journal and is sent again while the device runs.")]
     Event(event::Event),
     /// Write the configuration and keys of a mote without an operating system, or of many, as blobs
     /// for their flash and as QR codes.
@@ -226,7 +227,7 @@ fn work(arguments: &Run, single: Option<Single>) -> Result<(), Failure> {
     let stream_secret = config.stream_secret.as_ref();
     let stream_secret =
         stream_secret.map(|path| config::device_path(path, &config.device, &folder));
-    let own_secret = OwnSecret { path: stream_secret.as_deref(), named: IN_CONFIGURATION };
+    let own_secret = OwnSecret { path: stream_secret.as_deref(), named: IN_CONFIGURATION, device };
     own_secret.check(&schema, &chain_path).map_err(in_key("stream_secret"))?;
     let mut sums = match &single {
         None => sums::read_all(&config, file, &folder, &roster, device)?,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::client_error;
 use crate::cloud::runtime;
 use crate::cloud_query::{CloudQuery, KeptFiles, report_newer_roster};
-use crate::destination::{distinct, incomplete, report_lines};
+use crate::destination::{check, distinct, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::get::{rate, seed};
 use crate::key::random;
@@ -33,11 +33,11 @@ use crate::terminal::{Stdout, diagnostic, is_json};
                   --operator keys/op.pub.pem --since -30d --rate 1/8\n  \
                   moteseal estimate count 'temperature>=25' dev1 dev2 ... --at-most 100\n  \
                   moteseal estimate quantile temperature --at 0.05,0.5,0.95 ... --rate 1/8\n\n\
-                  Without DEVICE, the estimate is for the whole group. The intervals of means and sums use Student's t with\n\
-                  finite-population correction, and the intervals of quantiles use order statistics. The intervals of shares\n\
-                  and of counts with a condition are exact. All intervals use the numbers of readings that the devices signed;\n\
-                  these numbers are exact. A device without a sampled reading has no estimate (NoSample); it does not\n\
-                  count as zero.\n\n\
+                  Without DEVICE, the estimate is for the whole group. The intervals of means and sums use Student's\n\
+                  t with finite-population correction, and the intervals of quantiles use order statistics. The\n\
+                  intervals of shares and of counts with a condition are exact. All intervals use the numbers of\n\
+                  readings that the devices signed; these numbers are exact. A device without a sampled reading has\n\
+                  no estimate (NoSample); it does not count as zero.\n\n\
                   Exit codes: 0 verified, 3 refused, 4 something is withheld, not yet sealed or not sampled,\n\
                   6 the cloud does not respond."
 )]
@@ -161,9 +161,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         estimates.iter().try_for_each(|estimates| estimates.print(arguments))?;
     }
-    if let Some(failure) = incomplete(&report, &roster) {
-        return Err(failure);
-    }
+    check(&report, &roster)?;
     let is_empty =
         estimates.first().is_none_or(|group| group.lines.iter().all(|line| line.found.is_none()));
     if is_empty {

@@ -105,6 +105,13 @@ pub(crate) fn likeness(path: &Path) -> String {
     })
 }
 
+/// Returns `; it looks like ...` if the first bytes show which kind of file it is, otherwise an empty
+/// string.
+pub(crate) fn likeness_of(bytes: &[u8]) -> String {
+    let like = looks_like(&bytes[..bytes.len().min(64)]);
+    like.map_or_else(String::new, |like| format!("; it looks like {like}"))
+}
+
 /// Returns the devices with these names, or all devices of the roster if `names` is empty.
 pub(crate) fn devices(
     roster: &Roster,

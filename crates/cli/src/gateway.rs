@@ -57,9 +57,10 @@ pub(crate) enum Command {
                             url         = \"mqtts://broker.example:8883\"\n  \
                             [cloud]\n  \
                             url         = \"https://cloud.example\"\n\n\
-                            Paths are relative to the file. The gateway can be killed at any moment, because readings are durable\n\
-                            before it acknowledges them. While the cloud is unreachable, epochs wait in the state folder; when that\n\
-                            is full, the gateway acknowledges nothing more, and the devices wait. SIGTERM or Ctrl-C stops it cleanly.\n\
+                            Paths are relative to the file. The gateway can be killed at any moment, because readings are\n\
+                            durable before it acknowledges them. While the cloud is unreachable, epochs wait in the state\n\
+                            folder; when that is full, the gateway acknowledges nothing more, and the devices wait. SIGTERM or\n\
+                            Ctrl-C stops it cleanly.\n\
                             It prints the address of /metrics, /healthz and /readyz on stdout.")]
     Run(Run),
     /// Run an aggregator of private sums. It adds encrypted readings, and can neither read them nor
@@ -104,9 +105,9 @@ pub(crate) enum Command {
                             device   = \"dev1\"\n  \
                             [[port]]\n  \
                             address  = \"tcp://127.0.0.1:4001\"\n\n\
-                            [link] is the broker of `gateway run`, [sums] determines the aggregators of the motes' private sums, and\n\
-                            [broadcast] is the medium of `broadcast send`. Each may be omitted. A port without `device` accepts any\n\
-                            mote of the roster.\n\
+                            [link] is the broker of `gateway run`, [sums] determines the aggregators of the motes' private\n\
+                            sums, and [broadcast] is the medium of `broadcast send`. Each may be omitted. A port without\n\
+                            `device` accepts any mote of the roster.\n\
                             Paths are relative to the file. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\
                             /metrics, /healthz and /readyz on stdout.")]
     Serial(Run),

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::client_error;
 use crate::cloud::runtime;
 use crate::cloud_query::{CloudQuery, KeptFiles, report_newer_roster};
-use crate::destination::{Destination, distinct, incomplete, report_lines};
+use crate::destination::{Destination, check, distinct, report_lines};
 use crate::failure::Failure;
 use crate::key::random;
 use crate::key_files::KeyFiles;
@@ -37,11 +37,13 @@ pub(crate) use urgent::conflict_text;
                   moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --events urgent --follow\n\n\
                   Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. The range is rounded\n\
-                  to whole epochs. --at-most and --sample need closed epochs: an epoch that is not closed yet has no rows.\n\n\
+                  to whole epochs. --at-most and --sample need closed epochs: an epoch that is not closed yet has no\n\
+                  rows.\n\n\
                   No row is written before everything is verified. The newest seal of each device is pinned: a later\n\
                   response that omits or contradicts it is rejected.\n\n\
-                  Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 5 a device signed two urgent events\n\
-                  for one place, or an event that its seal contradicts (--check), 6 the cloud does not respond."
+                  Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 5 a device signed\n\
+                  two urgent events for one place, or an event that its seal contradicts (--check), 6 the cloud does\n\
+                  not respond."
 )]
 pub(crate) struct Arguments {
     /// The names of the devices; default: all devices of the roster
@@ -66,7 +68,7 @@ pub(crate) struct Arguments {
     seed: Option<[u8; 32]>,
     /// A reading of one device, by the index of its seal and its place in the seal (the columns
     /// index and seq): 12/7, or 12/7-9 for several; up to 8 times, only for the tree scheme. Narrow
-    /// the range with --since and --until
+    /// the range with --since and --until. A proof of named readings is verified with --allow-redacted
     #[arg(long = "reading", value_name = "SEAL/READING", value_parser = reading)]
     readings: Vec<ReadingRun>,
     /// Instead of sealed readings, get the events that devices signed separately and sent at once.
@@ -82,8 +84,8 @@ pub(crate) struct Arguments {
     /// Continue after the urgent events that an earlier command printed
     #[arg(long, value_name = "CURSOR", requires = "events")]
     after: Option<String>,
-    /// Only these columns, separated by commas. Of a stream with column groups, only the groups that
-    /// have them are sent; default: all columns
+    /// Only these columns, separated by commas; default: all columns. If the device seals column groups,
+    /// only the groups that have them are sent
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', conflicts_with = "events")]
     columns: Vec<String>,
     #[command(flatten)]
@@ -170,7 +172,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Stdout::lock().line(value)?;
     }
-    incomplete(&report, &roster).map_or(Ok(()), Err)
+    check(&report, &roster)
 }
 
 impl Arguments {

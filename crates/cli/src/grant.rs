@@ -1,5 +1,7 @@
 //! `moteseal grant`: lets others read encrypted columns, and shows what a grant opens.
 
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -9,15 +11,15 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_device::import::display_ms;
 use moteseal_device::runner::system_clock;
 use moteseal_grant::{
-    Audience, Contents, GrantRequest, GrantedColumn, MakeError, OpenError, OpenGrant, Passphrase,
-    Recipient, Recipients, Unlock, needs_passphrase,
+    Audience, Contents, EnvelopeError, GrantRequest, GrantedColumn, MakeError, OpenError,
+    OpenGrant, Owner, Passphrase, Recipient, Recipients, Stream, Unlock, needs_passphrase,
 };
 use moteseal_terminal::secret::ask_secret;
 use moteseal_verify::Roster;
 use serde_json::json;
 
 use crate::column_names::ColumnNames;
-use crate::device_name::with_name;
+use crate::device_name::{listed_name, name_of as name, with_name};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::owner::{Group, OwnerFile, read_encrypted};
@@ -30,20 +32,22 @@ pub(crate) enum Command {
     /// Make a grant: a file with which its recipients can read columns of devices for a range of
     /// time.
     #[command(
-        after_help = "Example: moteseal grant make --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem \\\n      \
-                            --device dev1 --columns temperature --since 2027-01-01 --until 2027-02-01 \\\n      \
-                            --to age1... --purpose \"heating study\" --out study.mgrant\n\
+        after_help = "Example:\n  moteseal grant make --owner keys/alice.owner --roster roster.cbor \\\n      \
+                            --operator keys/op.pub.pem --device dev1 --columns temperature \\\n      \
+                            --since 2027-01-01 --until 2027-02-01 --to age1... --purpose \"heating study\" \\\n      \
+                            --out study.mgrant\n\
                             A recipient makes the key pair with age-keygen -o me.txt and sends you the line age1...\n\
                             What a recipient has read cannot be taken back. --not-after binds honest programs only."
     )]
     Make(Make),
     /// Show what a grant opens, for whom it was made, and until when.
-    #[command(
-        after_help = "Examples:\n  moteseal grant show study.mgrant --identity me.txt --roster roster.cbor --operator keys/op.pub.pem\n  \
-                            moteseal grant show study.mgrant --identity me.txt --schema rows.mproof --roster roster.cbor --operator keys/op.pub.pem\n\
-                            A grant has ids of columns, from which the names cannot be computed. With --schema or --owner, the names are\n\
-                            printed, too."
-    )]
+    #[command(after_help = "Examples:\n  \
+                            moteseal grant show study.mgrant --identity me.txt --roster roster.cbor \\\n      \
+                            --operator keys/op.pub.pem\n  \
+                            moteseal grant show study.mgrant --identity me.txt --schema rows.mproof \\\n      \
+                            --roster roster.cbor --operator keys/op.pub.pem\n\
+                            A grant has ids of columns, from which the names cannot be computed. With --schema or --owner, the\n\
+                            names are printed, too.")]
     Show(Show),
 }
 
@@ -59,21 +63,37 @@ pub(crate) struct To {
 }
 
 impl To {
-    pub(crate) fn recipients(&self) -> Result<Recipients, Failure> {
+    /// Returns the recipients. `instead` is another option that the command has for them, or empty.
+    pub(crate) fn recipients(&self, instead: &str) -> Result<Recipients, Failure> {
         if let Some(path) = &self.passphrase_file {
             return Ok(Recipients::Passphrase(passphrase(path)?));
         }
         if self.recipients.is_empty() {
-            return Err(Failure::usage(
-                "name a recipient: --to age1..., or --passphrase-file FILE",
-            ));
+            let or = if instead.is_empty() { "" } else { ", or " };
+            return Err(Failure::usage(format_args!(
+                "no recipient is given; name one with --to age1..., or --passphrase-file FILE{or}{instead}"
+            )));
         }
-        let parse = |text: &String| {
-            Recipient::parse(text).map_err(|error| {
-                Failure::named(Exit::Usage, error.named()).of(format_args!("--to {text}"))
-            })
-        };
+        let parse = |text: &String| Recipient::parse(text).map_err(|error| recipient(text, error));
         Ok(Recipients::Keys(self.recipients.iter().map(parse).collect::<Result<_, _>>()?))
+    }
+}
+
+/// Returns the failure for a text that is not a recipient. It repeats only a text that looks like one:
+/// others can be secrets.
+fn recipient(text: &str, error: EnvelopeError) -> Failure {
+    let text = text.trim().to_ascii_lowercase();
+    let failure = if text.starts_with("age-secret-key-") {
+        let what = "this is a secret identity; give the line age1... of its file, which `age-keygen -y FILE` \
+                    prints";
+        Failure::usage(what).with_name(error.name())
+    } else {
+        Failure::named(Exit::Usage, error.named())
+    };
+    if text.starts_with("age1") {
+        failure.of(format_args!("--to {text}"))
+    } else {
+        failure.of("--to")
     }
 }
 
@@ -100,10 +120,18 @@ impl Unlocking {
         self.identity.iter().chain(&self.passphrase_file)
     }
 
-    /// Returns what decrypts the file with these bytes: the identities, or a passphrase.
-    pub(crate) fn unlock(&self, path: &Path, file: &[u8]) -> Result<Unlock, Failure> {
-        let needs_passphrase = needs_passphrase(file)
-            .map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))?;
+    /// Returns what decrypts the file with these bytes: the identities, or a passphrase. `instead` names
+    /// other options that decrypt it.
+    pub(crate) fn unlock(
+        &self,
+        path: &Path,
+        file: &[u8],
+        instead: &str,
+    ) -> Result<Unlock, Failure> {
+        let needs_passphrase = needs_passphrase(file).map_err(|error| {
+            let failure = Failure::named(Exit::Usage, error.named()).about(path);
+            failure.with(files::likeness_of(file))
+        })?;
         if needs_passphrase {
             let passphrase = match &self.passphrase_file {
                 Some(path) => passphrase(path)?,
@@ -112,9 +140,11 @@ impl Unlocking {
             return Ok(Unlock::Passphrase(passphrase));
         }
         let identity = self.identity.as_ref().ok_or_else(|| {
-            Failure::usage("give the file of your identities with --identity")
-                .with_name("OtherKeyKind")
-                .about(path)
+            Failure::usage(format_args!(
+                "the file is encrypted; give the file of your identities with --identity{instead}"
+            ))
+            .with_name("OtherKeyKind")
+            .about(path)
         })?;
         let bytes = files::read(identity)?;
         let text = std::str::from_utf8(&bytes).unwrap_or_default();
@@ -149,11 +179,12 @@ fn passphrase(path: &Path) -> Result<Passphrase, Failure> {
 pub(crate) struct Make {
     #[command(flatten)]
     group: Group,
-    /// A device; repeat it for every device. By default all devices of the owner
+    /// A device; repeat it for every device. By default all devices of the owner that have one of the
+    /// columns, and whose keys reach the range
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
     /// The columns, separated by commas; by default all encrypted columns
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = listed_name)]
     columns: Vec<String>,
     /// Start with the epoch that contains this time
     #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
@@ -170,7 +201,7 @@ pub(crate) struct Make {
     #[arg(long, value_name = "TEXT", default_value = "")]
     purpose: String,
     /// Write text in the form of PEM, for mail
-    #[arg(long)]
+    #[arg(long, alias = "armor")]
     armour: bool,
     /// The file to write
     #[arg(long)]
@@ -189,8 +220,8 @@ pub(crate) struct Show {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Bundles or proofs of the devices, whose schemas tell the names of the columns; for example a
-    /// proof that `moteseal get --proof` has saved
+    /// Bundles, folders of bundles, or proofs of the devices, whose schemas tell the names of the
+    /// columns; for example a proof that `moteseal get --proof` has saved
     #[arg(long = "schema", value_name = "FILE")]
     schemas: Vec<PathBuf>,
     /// The owner's file, which tells the names of the columns, too
@@ -208,11 +239,12 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 fn make(arguments: &Make) -> Result<(), Failure> {
     let (file, roster) = arguments.group.read()?;
     files::check_absent(&arguments.out)?;
-    let devices: Vec<DeviceId> = if arguments.devices.is_empty() {
-        file.owner.streams().iter().map(moteseal_grant::Stream::device).collect()
-    } else {
-        files::devices(&roster, &arguments.group.roster, &arguments.devices)?
-    };
+    if let Some(end) = arguments.not_after.filter(|end| *end <= system_clock()) {
+        return Err(Failure::usage(format_args!(
+            "--not-after {} is in the past, and programs would refuse the grant; name a later time",
+            display_ms(end)
+        )));
+    }
     let first = arguments.since.epoch(roster.calendar());
     let end = arguments.until.epoch_after(roster.calendar());
     if end <= first {
@@ -220,11 +252,15 @@ fn make(arguments: &Make) -> Result<(), Failure> {
     }
     let last = EpochNumber(end.0 - 1);
     let columns: Vec<&str> = arguments.columns.iter().map(String::as_str).collect();
-    let recipients = arguments.to.recipients()?;
+    let columns = (!columns.is_empty()).then_some(&columns[..]);
+    let recipients = arguments.to.recipients("")?;
+    let epochs = first..=last;
+    let (devices, left_out) = granted_devices(arguments, &file.owner, &roster, columns, &epochs)?;
+    check_columns(&file.owner, &roster, &devices, columns)?;
     let request = GrantRequest {
         devices: &devices,
-        columns: (!columns.is_empty()).then_some(&columns[..]),
-        epochs: first..=last,
+        columns,
+        epochs,
         recipients: &recipients,
         not_after_ms: arguments.not_after,
         purpose: &arguments.purpose,
@@ -232,29 +268,115 @@ fn make(arguments: &Make) -> Result<(), Failure> {
     let grant = file
         .owner
         .grant(&request, &roster, arguments.armour)
-        .map_err(|error| make_failure(&roster, error))?;
+        .map_err(|error| make_failure(&file.owner, &roster, error))?;
     files::create(&arguments.out, &grant, moteseal_files::PRIVATE)?;
     let (out, span) = (arguments.out.display().to_string(), time::span(&roster, first, last));
-    report_lines([format!("grant for {span}: {out}")], || {
+    let granted = columns_of(&file.owner, &devices, columns);
+    let names: Vec<_> = devices.iter().map(|device| name(&roster, *device)).collect();
+    let mut lines = Vec::with_capacity(left_out.len() + 2);
+    lines.extend(left_out.iter().map(|(device, error)| {
+        format!("left out   {}: {}", name(&roster, *device), reason(&file.owner, &roster, *error))
+    }));
+    lines.push(format!("opens      {}: {}", names.join(", "), granted.join(", ")));
+    lines.push(format!("grant for {span}: {out}"));
+    report_lines(lines, || {
+        let left_out = left_out.iter().map(
+            |(device, error)| json!({ "device": name(&roster, *device), "reason": error.name() }),
+        );
         json!({
             "file": out,
+            "devices": names,
+            "columns": granted,
+            "left_out": left_out.collect::<Vec<_>>(),
             "since_epoch": first.0,
+            "since": start_text(&roster, first),
             "until_epoch": end.0,
+            "until": start_text(&roster, end),
             "not_after_ms": arguments.not_after,
         })
     })
 }
 
-fn make_failure(roster: &Roster, error: MakeError) -> Failure {
-    let text = error.to_string();
-    let text = match error {
-        MakeError::Forgotten { device, first } => with_name(roster, device, &text)
-            .replace(&format!("epoch {first}"), &start_text(roster, first)),
-        MakeError::NotOwned { device } | MakeError::EpochOutOfKeyRange { device } => {
-            with_name(roster, device, &text)
+/// The devices that a grant does not have, and why.
+type LeftOut = Vec<(DeviceId, MakeError)>;
+
+/// Returns the devices of a grant, in the order of the roster's ids: those that the user names, or all
+/// devices of the owner without those that the grant cannot have.
+fn granted_devices(
+    arguments: &Make,
+    owner: &Owner,
+    roster: &Roster,
+    columns: Option<&[&str]>,
+    epochs: &RangeInclusive<EpochNumber>,
+) -> Result<(Vec<DeviceId>, LeftOut), Failure> {
+    if !arguments.devices.is_empty() {
+        let devices = files::devices(roster, &arguments.group.roster, &arguments.devices)?;
+        return Ok((devices, Vec::new()));
+    }
+    let owned: BTreeSet<DeviceId> = owner.streams().iter().map(Stream::device).collect();
+    let (mut devices, mut left_out) = (Vec::new(), Vec::new());
+    for device in owned {
+        match owner.check_grantable(device, columns, epochs) {
+            Ok(()) => devices.push(device),
+            Err(error) => left_out.push((device, error)),
         }
-        _ => text,
+    }
+    if let (true, Some((device, error))) = (devices.is_empty(), left_out.first()) {
+        check_columns(owner, roster, &[*device], columns)?;
+        return Err(make_failure(owner, roster, *error));
+    }
+    Ok((devices, left_out))
+}
+
+/// Returns the names of the encrypted columns of devices, or of those in `columns`, sorted.
+fn columns_of<'o>(
+    owner: &'o Owner,
+    devices: &[DeviceId],
+    columns: Option<&[&str]>,
+) -> Vec<&'o str> {
+    let streams = devices.iter().flat_map(|device| owner.streams_of(*device));
+    let names = streams.flat_map(|stream| stream.columns().iter().map(|column| &*column.name));
+    let is_chosen = |name: &&str| columns.is_none_or(|columns| columns.contains(name));
+    names.filter(is_chosen).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Checks that each device has one of the columns, and that each column is one of a device's. The library
+/// checks it, too; this check names the column.
+fn check_columns(
+    owner: &Owner,
+    roster: &Roster,
+    devices: &[DeviceId],
+    columns: Option<&[&str]>,
+) -> Result<(), Failure> {
+    let Some(columns) = columns else { return Ok(()) };
+    let unknown = |what: &str, of: &[DeviceId]| {
+        let known = columns_of(owner, of, None).join(", ");
+        let text = format!("{what}; the encrypted columns are {known}");
+        Err(Failure::usage(text).with_name(MakeError::UnknownColumn.name()))
     };
+    let owned: Vec<DeviceId> =
+        devices.iter().copied().filter(|device| !owner.streams_of(*device).is_empty()).collect();
+    if owned.len() < devices.len() {
+        // The library returns `NotOwned`.
+        return Ok(());
+    }
+    let all = columns_of(owner, &owned, None);
+    if let Some(column) = columns.iter().find(|column| !all.contains(column)) {
+        let names: Vec<_> = owned.iter().take(8).map(|device| name(roster, *device)).collect();
+        let what = format!("no encrypted column of {} is called {column:?}", names.join(", "));
+        return unknown(&what, &owned);
+    }
+    match owned.iter().find(|device| columns_of(owner, &[**device], Some(columns)).is_empty()) {
+        Some(device) => {
+            let what = format!("{} has none of {}", name(roster, *device), columns.join(", "));
+            unknown(&what, &[*device])
+        }
+        None => Ok(()),
+    }
+}
+
+fn make_failure(owner: &Owner, roster: &Roster, error: MakeError) -> Failure {
+    let text = reason(owner, roster, error);
     let exit = match error {
         MakeError::Sign(_) | MakeError::NoRandomness => Exit::Internal,
         _ => Exit::Usage,
@@ -262,24 +384,68 @@ fn make_failure(roster: &Roster, error: MakeError) -> Failure {
     Failure::new(exit, text).with_name(error.name())
 }
 
-/// Reads and opens a grant.
+/// Describes why a grant was not made, with names of devices and with times.
+fn reason(owner: &Owner, roster: &Roster, error: MakeError) -> String {
+    let text = error.to_string();
+    match error {
+        MakeError::Forgotten { device, first } => with_name(roster, device, &text)
+            .replace(&format!("epoch {first}"), &start_text(roster, first)),
+        MakeError::NotOwned { device } => {
+            with_name(roster, device, &text) + &owned_devices(owner, roster)
+        }
+        MakeError::EpochOutOfKeyRange { device } => {
+            let begins = owner.streams_of(device).first().map(|stream| {
+                format!(" (its keys begin at {})", start_text(roster, stream.base()))
+            });
+            with_name(roster, device, &text) + &begins.unwrap_or_default()
+        }
+        MakeError::UnknownColumn => "it has none of the columns".to_owned(),
+        _ => text,
+    }
+}
+
+/// Returns `; it has those of ...` with the names of an owner's devices, at most eight of them.
+pub(crate) fn owned_devices(owner: &Owner, roster: &Roster) -> String {
+    let owned: BTreeSet<DeviceId> = owner.streams().iter().map(Stream::device).collect();
+    let names: Vec<_> = owned.iter().take(8).map(|device| name(roster, *device)).collect();
+    match owned.len() {
+        0 => "; make it with `moteseal owner add`".to_owned(),
+        1..=8 => format!("; it has those of {}", names.join(", ")),
+        all => format!("; it has those of {} and {} more", names.join(", "), all - 8),
+    }
+}
+
+/// Reads and opens a grant, which must not have ended.
 pub(crate) fn open(
     path: &Path,
     unlocking: &Unlocking,
     roster: &Roster,
 ) -> Result<OpenGrant, Failure> {
+    open_at(path, unlocking, roster, system_clock())
+}
+
+/// Reads and opens a grant, which must not have ended at the time `now_ms`, in Unix milliseconds.
+fn open_at(
+    path: &Path,
+    unlocking: &Unlocking,
+    roster: &Roster,
+    now_ms: u64,
+) -> Result<OpenGrant, Failure> {
     let bytes = read_encrypted(path)?;
-    let unlock = unlocking.unlock(path, &bytes)?;
-    OpenGrant::open(&bytes, &unlock, roster, system_clock()).map_err(|error| {
+    let unlock = unlocking.unlock(path, &bytes, "")?;
+    OpenGrant::open(&bytes, &unlock, roster, now_ms).map_err(|error| {
         let exit = match error {
-            OpenError::Envelope(_) | OpenError::WrongGroup => Exit::Usage,
+            OpenError::Envelope(error) if error != EnvelopeError::Damaged => Exit::Usage,
             _ => Exit::Refused,
         };
+        let text = error.to_string();
         let text = match error {
-            OpenError::TooManyGenerations { device } => {
-                with_name(roster, device, &error.to_string())
+            OpenError::TooManyGenerations { device } => with_name(roster, device, &text),
+            OpenError::GrantExpired { end_ms } => {
+                text.replace(&format!("Unix time {end_ms} ms"), &display_ms(end_ms))
             }
-            _ => error.to_string(),
+            OpenError::Decode(_) => format!("{text}; is it a backup, or another file?"),
+            _ => text,
         };
         Failure::new(exit, text).with_name(error.name()).about(path)
     })
@@ -291,46 +457,74 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     if let Some(owner) = &arguments.owner {
         names.add_owner(&OwnerFile::read(owner)?.owner);
     }
-    for path in &arguments.schemas {
-        names.add_schemas(path)?;
+    for path in crate::verify::expand(&arguments.schemas)? {
+        names.add_schemas(&path)?;
     }
-    let contents = open(&arguments.grant, &arguments.unlocking, &roster)?.contents();
+    // At time 0 no grant has ended.
+    let mut contents = open_at(&arguments.grant, &arguments.unlocking, &roster, 0)?.contents();
+    contents
+        .columns
+        .sort_by_cached_key(|of| (name(&roster, of.device), names.text(of.column), of.generation));
+    let has_ended = contents.not_after_ms.is_some_and(|end| system_clock() > end);
     let mut out = Stdout::lock();
     if is_json() {
-        return out.line(to_json(&roster, &contents, &names));
+        return out.line(to_json(&roster, &contents, &names, has_ended));
     }
     out.line(format_args!("owner      {}", contents.owner))?;
-    out.line(format_args!("purpose    {}", contents.purpose))?;
+    if !contents.purpose.is_empty() {
+        out.line(format_args!("purpose    {}", contents.purpose))?;
+    }
     match &contents.audience {
         Audience::Recipients(texts) => {
             for text in texts {
                 out.line(format_args!("recipient  {}", text.escape_debug()))?;
             }
         }
-        Audience::Passphrase(_) => out.line("recipient  who knows the passphrase")?,
+        Audience::Passphrase(_) => out.line("recipient  anyone with the passphrase")?,
     }
     let end = contents.not_after_ms.map_or_else(|| "no end".to_owned(), display_ms);
-    out.line(format_args!("not after  {end}"))?;
-    for granted in &contents.columns {
+    let ended = if has_ended { " (it has ended)" } else { "" };
+    out.line(format_args!("not after  {end}{ended}"))?;
+    let until = contents.time.until_ms.map_or_else(|| "no end".to_owned(), display_ms);
+    out.line(format_args!("time       {} to {until}", display_ms(contents.time.since_ms)))?;
+    let width = |names: &mut dyn Iterator<Item = String>| {
+        names.map(|name| name.chars().count()).max().unwrap_or_default()
+    };
+    let columns = &contents.columns;
+    let devices = width(&mut columns.iter().map(|of| name(&roster, of.device)));
+    let column = width(&mut columns.iter().map(|of| names.text(of.column)));
+    for granted in columns {
         let spans: Vec<_> =
             granted.epochs.iter().map(|(first, last)| time::span(&roster, *first, *last)).collect();
         out.line(format_args!(
-            "opens      {}  {}  {}",
+            "opens      {:<devices$}  {:<column$}  {}",
             name(&roster, granted.device),
             names.text(granted.column),
             spans.join(", ")
         ))?;
     }
-    report_lines([count(contents.columns.len() as u64, "column")], || json!(null))
+    let mut lines = vec![count(contents.columns.len() as u64, "column")];
+    if contents.columns.iter().any(|granted| granted.is_outdated) {
+        lines.push(
+            "the length of the group's epochs has changed since the grant was made, and it does not open all of \
+             its time; ask the owner for a new one"
+                .to_owned(),
+        );
+    }
+    report_lines(lines, || json!(null))
 }
 
-fn name(roster: &Roster, device: DeviceId) -> String {
-    roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
-}
-
-fn to_json(roster: &Roster, contents: &Contents, names: &ColumnNames) -> serde_json::Value {
+fn to_json(
+    roster: &Roster,
+    contents: &Contents,
+    names: &ColumnNames,
+    has_ended: bool,
+) -> serde_json::Value {
     let column = |granted: &GrantedColumn| {
         let epochs: Vec<_> = granted.epochs.iter().map(|(first, last)| [first.0, last.0]).collect();
+        let times = granted.epochs.iter().map(|(first, last)| {
+            [*first, EpochNumber(last.0.saturating_add(1))].map(|epoch| start_text(roster, epoch))
+        });
         let id: ColumnId = granted.column;
         json!({
             "device": name(roster, granted.device),
@@ -338,6 +532,8 @@ fn to_json(roster: &Roster, contents: &Contents, names: &ColumnNames) -> serde_j
             "column": id.to_string(),
             "name": names.get(id),
             "epochs": epochs,
+            "outdated": granted.is_outdated,
+            "times": times.collect::<Vec<_>>(),
             "nodes": granted.nodes,
         })
     };
@@ -349,9 +545,12 @@ fn to_json(roster: &Roster, contents: &Contents, names: &ColumnNames) -> serde_j
         "owner": contents.owner,
         "roster": contents.roster.to_string(),
         "purpose": contents.purpose,
+        "since_ms": contents.time.since_ms,
+        "until_ms": contents.time.until_ms,
         "recipients": recipients,
         "passphrase": recipients.is_none(),
         "not_after_ms": contents.not_after_ms,
+        "ended": has_ended,
         "columns": contents.columns.iter().map(column).collect::<Vec<_>>(),
     })
 }

@@ -38,8 +38,8 @@ pub(crate) enum Command {
                   moteseal health watch coap://gateway.example --once --json\n  \
                   moteseal health watch coap://gateway.example --alert 'link.bad_crc/s > 1' --alert 'battery < 20'\n  \
                   moteseal health watch coap://sensor.example/h\n\n\
-                  A gateway's address shows all nodes of its group; nodes that never reported are named too. Health is\n\
-                  not signed: it is as trustworthy as the gateway and the connection to it.\n\n\
+                  A gateway's address shows all nodes of its group; nodes that never reported are named too. Health\n\
+                  is not signed: it is as trustworthy as the gateway and the connection to it.\n\n\
                   Exit codes: 0 done, 5 with --once: a rule matches, 6 a server does not respond.")]
     Watch(Arguments),
 }

@@ -63,9 +63,9 @@ pub(crate) enum Command {
                             device      = \"kitchen\"\n  \
                             mqtt        = \"zigbee2mqtt/kitchen\"\n  \
                             columns     = [\"temperature:Cel:i16/100?\", \"humidity:%RH:u16/100?\"]\n\n\
-                            docs/hub.md lists all keys; docs/recipes has a configuration for each of several systems. Paths are\n\
-                            relative to the file. The hub can be killed at any moment: a message is acknowledged after its reading is\n\
-                            durable. SIGTERM or Ctrl-C stops it cleanly.")]
+                            docs/hub.md lists all keys; docs/recipes has a configuration for each of several systems. Paths\n\
+                            are relative to the file. The hub can be killed at any moment: a message is acknowledged after its\n\
+                            reading is durable. SIGTERM or Ctrl-C stops it cleanly.")]
     Run(Run),
     /// Print the row that a message becomes, or say which value is wrong.
     #[command(after_help = "Example:\n  \

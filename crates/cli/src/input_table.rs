@@ -55,13 +55,16 @@ enum Separator {
 }
 
 /// The syntax of columns and times, for `--help`.
-pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][!]:\n  \
+pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!|!aes][@GROUP][#ID]:\n  \
     NAME     its name in the table's header\n  \
     UNIT     a SenML unit, for example Cel, %RH or V; may be empty\n  \
     TYPE     u8 i8 u16 i16 u32 i32 u64 i64 f32 f64; bool; enum(off,on); text32 (at most 32 bytes);\n           \
              timestamp (RFC 3339); point (latitude,longitude in degrees)\n  \
     ?        an empty cell is null\n  \
-    !        at the end: the column is encrypted (ChaCha20), which needs the device's stream secret\n  \
+    ~        a hub relays the values\n  \
+    !, !aes  the column is encrypted with ChaCha20 or AES-128-CTR (needs --stream-secret)\n  \
+    @GROUP   the column group, 0 to 7, which can be fetched or dropped without the others\n  \
+    #ID      the column's id, 1 to 65535; default: its position from 1\n  \
     A value is (recorded integer + OFFSET) / DIVISOR: 27.97 as i16/100 takes two bytes\n  \
     and is read back as 27.97. A value that does not fit is an error; values are never rounded.\n\n\
     Times are Unix seconds or milliseconds, RFC 3339, YYYY-MM-DD HH:MM:SS or YYYY-MM-DD\n\
@@ -85,7 +88,7 @@ pub(crate) struct Source {
     /// With --every: the time of the first reading (RFC 3339, or YYYY-MM-DD)
     #[arg(long, value_name = "TIME", value_parser = time::instant, requires = "every")]
     start: Option<u64>,
-    /// A column to seal, as NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][!]; repeat it for every column
+    /// A column to seal, as NAME:UNIT:TYPE with further marks (below); repeat it for every column
     #[arg(long = "column", value_name = "SPEC")]
     columns: Vec<String>,
     /// Instead of --column: seal the text of this column unchanged; records may then differ in
@@ -192,7 +195,8 @@ impl Source {
         let schema = Schema::decode(&recording.schema)
             .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
         let state = self.state(device)?;
-        let secret = OwnSecret { path: self.stream_secret.as_deref(), named: "--stream-secret" };
+        let secret =
+            OwnSecret { path: self.stream_secret.as_deref(), named: "--stream-secret", device };
         secret.check(&schema, &state)?;
         let entry = roster
             .device(device)

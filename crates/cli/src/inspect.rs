@@ -188,6 +188,11 @@ fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<Stri
             )]
         }
         Item::Manifest(manifest) => vec![format!("manifest  of {} bytes", manifest.len())],
+        Item::Sanitised { statement, cells } => vec![format!(
+            "sanitised a statement of {} bytes, {} bytes of cells",
+            statement.len(),
+            cells.len()
+        )],
     }
 }
 
@@ -258,6 +263,9 @@ fn object(item: &Item<'_>, step: (u32, u64), length: usize) -> Value {
             json!({ "item": "explain", "seal_bytes": seal.len(), "digests": digests.len() / 32 })
         }
         Item::Manifest(manifest) => json!({ "item": "manifest", "bytes": manifest.len() }),
+        Item::Sanitised { statement, cells } => {
+            json!({ "item": "sanitised", "statement_bytes": statement.len(), "cells_bytes": cells.len() })
+        }
     }
 }
 

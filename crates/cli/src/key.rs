@@ -20,7 +20,6 @@ use crate::devices_file;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
-use crate::stream_secret::{self, Stream};
 use crate::terminal::{report, report_lines};
 
 #[derive(Debug, Subcommand)]
@@ -35,19 +34,18 @@ pub(crate) enum Command {
     New(New),
     /// Make a group's link secret, or derive a device's or gateway's secret from it. Both ends of a
     /// link use the secret to authenticate each other.
-    #[command(after_help = "Example: moteseal key link --out keys/link.key\n\
-                            \x20        moteseal key link --group-secret keys/link.key --device dev1 \\\n\
-                            \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n\
-                            \x20        moteseal key link --group-secret keys/gw-a.link.key --gateway gw-b \\\n\
-                            \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/gw-b.up.key\n\
-                            \x20        moteseal key link --group-secret keys/link.key --devices-file names.txt \\\n\
-                            \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys\n\
+    #[command(after_help = "Example: moteseal key link --out keys/link.key\n         \
+                            moteseal key link --group-secret keys/link.key --device dev1 \\\n             \
+                            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n         \
+                            moteseal key link --group-secret keys/gw-a.link.key --gateway gw-b \\\n             \
+                            --roster roster.cbor --operator keys/op.pub.pem --out keys/gw-b.up.key\n         \
+                            moteseal key link --group-secret keys/link.key --devices-file names.txt \\\n             \
+                            --roster roster.cbor --operator keys/op.pub.pem --out keys\n\
                             The last command makes keys/NAME.link.key for each device of names.txt.\n\
-                            Only the gateway and the person who sets up the devices keep the group's secret; a device gets only its\n\
-                            own secret. In a tree of private sums each gateway has a secret for its children, and each child (a\n\
-                            device or a gateway) has a secret derived from its parent's.")]
+                            Only the gateway and the person who sets up the devices keep the group's secret; a device gets\n\
+                            only its own secret. In a tree of private sums each gateway has a secret for its children, and\n\
+                            each child (a device or a gateway) has a secret derived from its parent's.")]
     Link(Link),
-    Stream(Stream),
     Request(sender::Request),
     Certify(sender::Certify),
     Revoke(sender::Revoke),
@@ -97,7 +95,6 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::New(arguments) => new(&arguments),
         Command::Link(arguments) => link(&arguments),
-        Command::Stream(arguments) => stream_secret::make(&arguments),
         Command::Request(arguments) => sender::request(&arguments),
         Command::Certify(arguments) => sender::certify(&arguments),
         Command::Revoke(arguments) => sender::revoke(&arguments),

@@ -42,6 +42,7 @@ mod redact;
 mod replay;
 mod roster;
 mod roster_watch;
+mod sanitise;
 mod seal;
 mod signed_time;
 mod store;
@@ -65,7 +66,8 @@ use moteseal_terminal::{failure, interrupt, output as terminal, progress};
     name = "moteseal",
     version,
     about,
-    after_help = "Exit codes: 0 done and verified, 1 internal error, 2 usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.\n\
+    after_help = "Exit codes: 0 done and verified, 1 internal error, 2 usage, 3 proof refused, 4 incomplete, 5 audit\n\
+                  finding, 6 unreachable.\n\
                   To see a demonstration, run `make demo` in a checkout."
 )]
 struct Cli {
@@ -94,6 +96,7 @@ enum Command {
     Verify(verify::Arguments),
     Redact(redact::Redact),
     Merge(redact::Merge),
+    Sanitise(Box<sanitise::Arguments>),
     /// Run the untrusted store as a service.
     #[command(subcommand)]
     Cloud(cloud::Command),
@@ -132,7 +135,7 @@ enum Command {
     /// Serve signed time to motes, which have no other clock of the time of day.
     #[command(subcommand)]
     Time(signed_time::Command),
-    /// Check a cloud's store for damage.
+    /// Make, check, back up and restore the store of a cloud.
     #[command(subcommand)]
     Store(store::Command),
     /// Create and check the stream between the intakes and workers of a cloud, and replay its dead
@@ -196,6 +199,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Redact(arguments) => redact::run_redact(&arguments),
         Command::Merge(arguments) => redact::run_merge(&arguments),
+        Command::Sanitise(arguments) => sanitise::run(&arguments),
         Command::Cloud(command) => cloud::run(command),
         Command::Stream(command) => stream::run(command),
         Command::Gateway(command) => gateway::run(&command),
@@ -222,5 +226,34 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report("moteseal"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The width at which the program breaks the lines of its help. A command that it breaks has no `\` at
+    /// the end of the line, so that it cannot be copied into a shell.
+    const WIDTH: usize = 100;
+
+    fn check(command: &clap::Command, path: &str, checked: &mut usize) {
+        let path = format!("{path} {}", command.get_name());
+        let helps = [command.get_after_help(), command.get_after_long_help()];
+        for help in helps.into_iter().flatten() {
+            let text = help.to_string();
+            for line in text.lines() {
+                assert!(line.chars().count() <= WIDTH, "{path}: {line}");
+                *checked += 1;
+            }
+        }
+        command.get_subcommands().for_each(|command| check(command, &path, checked));
+    }
+
+    #[test]
+    fn no_line_of_an_example_is_so_long_that_it_is_broken() {
+        let mut checked = 0;
+        check(&Cli::command(), "", &mut checked);
+        assert!(checked > 300, "{checked}");
     }
 }

@@ -106,7 +106,11 @@ impl Opening {
     }
 
     fn own_secret(&self) -> OwnSecret<'_> {
-        OwnSecret { path: self.stream_secret.as_deref(), named: IN_CONFIGURATION }
+        OwnSecret {
+            path: self.stream_secret.as_deref(),
+            named: IN_CONFIGURATION,
+            device: self.device,
+        }
     }
 
     /// Opens the device's journal.

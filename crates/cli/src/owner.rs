@@ -2,24 +2,27 @@
 
 mod files;
 mod later;
+mod show;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use moteseal_client::start_text;
 use moteseal_core::identity::{MAX_PEM, encode_public_pem};
-use moteseal_core::record::DeviceId;
-use moteseal_core::signature::Algorithm;
-use moteseal_grant::{BackupError, Owner, OwnerError, Share};
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_device::runner::system_clock;
+use moteseal_grant::{BackupError, EnvelopeError, Owner, OwnerError, OwnerFileError, Share};
 use moteseal_verify::Roster;
 use serde_json::json;
 
 pub(crate) use files::{Columns, OwnerFile, read_encrypted};
 
-use crate::device_name::with_name;
+use crate::device_name::{name_of, with_name};
 use crate::devices_file;
 use crate::failure::{Exit, Failure};
-use crate::grant::{To, Unlocking};
+use crate::grant::{To, Unlocking, owned_devices};
 use crate::key;
 use crate::progress::count;
 use crate::terminal::{Stdout, is_json, report_lines};
@@ -29,40 +32,58 @@ use crate::time::{self, When};
 pub(crate) enum Command {
     /// Make the file of an owner: its signing key, and later the secrets of its devices.
     #[command(
-        after_help = "Example: moteseal owner new --group home --name alice --out keys/alice\n\
+        after_help = "Example:\n  moteseal owner new --group home --name alice --out keys/alice\n\
                             makes keys/alice.owner    the owner's secrets, stay with the owner; make a backup\n\
-                            \x20     keys/alice.pub.pem  the public key, goes to the operator, who runs\n\
-                            \x20         moteseal roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice.pub.pem"
+                            \x20     keys/alice.pub.pem  the public key, goes to the operator, who runs\n  \
+                            moteseal roster set --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --owner alice=keys/alice.pub.pem"
     )]
     New(New),
     /// Make the stream secrets of devices with encrypted columns.
     #[command(
-        after_help = "Example: moteseal owner add --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem \\\n      \
-                            --device dev1 --column temperature:Cel:i16/100! --column battery:V:u16/1000 --keys keys\n\
+        after_help = "Example:\n  moteseal owner add --owner keys/alice.owner --roster roster.cbor \\\n      \
+                            --operator keys/op.pub.pem --device dev1 --keys keys \\\n      \
+                            --column 'temperature:Cel:i16/100!' --column battery:V:u16/1000\n\
                             makes keys/dev1.stream.key, the device's own copy of its secret.\n\
                             Give all columns of the device's schema, in order; those with ! are encrypted."
     )]
     Add(Add),
     /// Add encrypted columns that devices got later, so that grants can have them.
     #[command(
-        after_help = "Examples:\n  moteseal owner add-columns --owner keys/alice.owner --seals bundles/dev1-0000000042.mseal \\\n      \
-                            --roster roster.cbor --operator keys/op.pub.pem\n  \
-                            moteseal owner add-columns --owner keys/alice.owner --device dev1 --column temperature:Cel:i16/100! \\\n      \
-                            --column pressure:Pa:u32! --roster roster.cbor --operator keys/op.pub.pem\n\
-                            Change the columns in the configuration of the device, and restart it. The first command finds the new columns\n\
-                            in the seals of a bundle or a proof. The second one needs no seal; run it once for each change of the columns."
+        after_help = "Examples:\n  moteseal owner add-columns --owner keys/alice.owner \\\n      \
+                            --seals bundles/dev1-0000000042.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
+                            moteseal owner add-columns --owner keys/alice.owner --device dev1 \\\n      \
+                            --column 'temperature:Cel:i16/100!' --column 'pressure:Pa:u32!' \\\n      \
+                            --roster roster.cbor --operator keys/op.pub.pem\n\
+                            Change the columns in the configuration of the device, and restart it. The first command\n\
+                            finds the new columns in the seals of a bundle or a proof. The second one needs no seal;\n\
+                            run it once for each change of the columns."
     )]
     AddColumns(AddColumns),
     /// Write a device's own copy of its stream secret again, for example after the disk was full.
     #[command(
-        after_help = "Example: moteseal owner copy --owner keys/alice.owner --device dev1 --keys keys --roster roster.cbor --operator keys/op.pub.pem\n\
-                            writes keys/dev1.stream.key. A device whose keys the owner has forgotten, or that has columns from a later\n\
-                            start, needs a new secret instead: moteseal owner add --from TIME"
+        after_help = "Example:\n  moteseal owner copy --owner keys/alice.owner --device dev1 --keys keys \\\n      \
+                            --roster roster.cbor --operator keys/op.pub.pem\n\
+                            writes keys/dev1.stream.key. A device whose keys the owner has forgotten, or that has\n\
+                            columns from a later start, needs a new secret instead: moteseal owner add --from TIME"
     )]
     Copy(Copy),
+    /// Give an owner a new signing key, for example after somebody has copied its file. The secrets of its
+    /// devices stay.
+    #[command(
+        after_help = "Example: moteseal owner rotate-key --owner keys/alice.owner --out keys/alice-2.pub.pem\n\
+                            writes the new public key, which goes to the operator, who runs\n\
+                            \x20   moteseal roster set --roster roster.cbor --operator keys/op.key.pem \\\n\
+                            \x20       --owner alice=keys/alice-2.pub.pem\n\
+                            All programs then refuse grants that the old key has signed (OwnerKeyChanged); make them\n\
+                            anew. A thief of the file still has the secrets: give the devices new ones, too\n\
+                            (moteseal owner add --from TIME)."
+    )]
+    RotateKey(RotateKey),
     /// Erase the keys of the past. Nobody can make grants for it any more.
     #[command(
-        after_help = "Example: moteseal owner forget --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem --before -90d\n\
+        after_help = "Example:\n  moteseal owner forget --owner keys/alice.owner --before -90d \\\n      \
+                            --roster roster.cbor --operator keys/op.pub.pem\n\
                             Grants and backups that were made before still open the past; delete them, too."
     )]
     Forget(Forget),
@@ -73,9 +94,16 @@ pub(crate) enum Command {
                             The second command prints three shares; any two of them restore the backup."
     )]
     Backup(Backup),
+    /// Show which devices an owner has secrets of, their columns, and the time that the keys cover.
+    #[command(
+        after_help = "Example:\n  moteseal owner show --owner keys/alice.owner --roster roster.cbor --operator keys/op.pub.pem\n\
+                            No secret is printed."
+    )]
+    Show(Group),
     /// Restore an owner's file from a backup.
     #[command(
-        after_help = "Example: moteseal owner restore alice.backup --share-file share-1 --share-file share-3 --out keys/alice.owner"
+        after_help = "Example:\n  moteseal owner restore alice.backup --share-file share-1 --share-file share-3 \\\n      \
+                            --out keys/alice.owner"
     )]
     Restore(Restore),
 }
@@ -120,14 +148,31 @@ pub(crate) struct Add {
 pub(crate) struct AddColumns {
     #[command(flatten)]
     group: Group,
-    /// A bundle or a proof with seals of the devices; repeat it for several files
-    #[arg(long, value_name = "FILE", required_unless_present = "devices")]
+    /// A bundle, a folder of bundles, or a proof, with seals of the devices; repeat it for several
+    #[arg(long, value_name = "FILE")]
     seals: Vec<PathBuf>,
     /// A device; repeat it for every device. For --seals, the default is all devices of the owner
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
     #[command(flatten)]
     columns: Columns,
+    /// With --seals: move a column that a device has begun again, for example after it lost its keys. Grants
+    /// then open its seals from these on, and no longer those before; make grants for the past first
+    #[arg(long = "move", requires = "seals")]
+    move_columns: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RotateKey {
+    /// The owner's file
+    #[arg(long, value_name = "FILE")]
+    owner: PathBuf,
+    /// The file to write: the new public key
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The suite of the owner's signatures: ed25519, esp256 or ml-dsa-44
+    #[arg(long, value_name = "SUITE", default_value = "ed25519", value_parser = ["ed25519", "esp256", "ml-dsa-44"])]
+    alg: String,
 }
 
 #[derive(Args, Debug)]
@@ -170,9 +215,13 @@ impl Group {
 pub(crate) struct Forget {
     #[command(flatten)]
     group: Group,
-    /// Erase the keys of the epochs before the one that contains this time
+    /// Erase the keys of the epochs before the one that contains this time. Such an epoch can then not be
+    /// granted, whether it is past or still to come
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
     before: When,
+    /// Accept a time in the future: the readings from now to then can never be granted
+    #[arg(long)]
+    future: bool,
     /// A device; repeat it for every device. By default all devices of the owner
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
@@ -189,7 +238,7 @@ pub(crate) struct Backup {
     #[arg(long, group = "recipient")]
     shares: bool,
     /// Write text in the form of PEM, for mail
-    #[arg(long)]
+    #[arg(long, alias = "armor")]
     armour: bool,
     /// The file to write
     #[arg(long)]
@@ -216,19 +265,24 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Add(arguments) => add(arguments),
         Command::AddColumns(arguments) => later::add_columns(arguments),
         Command::Copy(arguments) => later::copy(arguments),
+        Command::RotateKey(arguments) => later::rotate_key(arguments),
         Command::Forget(arguments) => forget(arguments),
         Command::Backup(arguments) => backup(arguments),
+        Command::Show(group) => show::show(group),
         Command::Restore(arguments) => restore(arguments),
     }
 }
 
 /// Returns the failure for an error that names devices by their ids.
-fn failure(roster: &Roster, error: OwnerError) -> Failure {
+fn failure(owner: &Owner, roster: &Roster, error: OwnerError) -> Failure {
     let text = error.to_string();
     let text = match error {
-        OwnerError::NotOwned { device }
-        | OwnerError::BaseNotLater { device }
-        | OwnerError::NoCopy { device } => with_name(roster, device, &text),
+        OwnerError::NotOwned { device } => {
+            with_name(roster, device, &text) + &owned_devices(owner, roster)
+        }
+        OwnerError::BaseNotLater { device } | OwnerError::NoCopy { device } => {
+            with_name(roster, device, &text)
+        }
         _ => text,
     };
     Failure::usage(text).with_name(error.name())
@@ -240,13 +294,32 @@ fn named(error: BackupError) -> Failure {
         BackupError::File(_) => Exit::Refused,
         _ => Exit::Usage,
     };
-    Failure::named(exit, error.named())
+    let hint = match error {
+        BackupError::File(OwnerFileError::Decode(_)) => {
+            "; the content is not an owner's file: is it a grant? (`moteseal grant show`)"
+        }
+        _ => "",
+    };
+    Failure::named(exit, error.named()).with(hint)
+}
+
+/// Makes a signing key of a suite.
+fn new_key(suite: &str) -> Result<SecretKey, Failure> {
+    let algorithm = Algorithm::from_name(suite).ok_or_else(|| {
+        Failure::usage(format_args!("--alg {suite}: use ed25519, esp256 or ml-dsa-44"))
+    })?;
+    key::generate(algorithm)
+}
+
+/// Writes the file of an owner's public key. Never replaces a file.
+fn write_public(path: &Path, key: &PublicKey) -> Result<(), Failure> {
+    let mut pem = [0; MAX_PEM];
+    let text =
+        encode_public_pem(key, &mut pem).map_err(|error| Failure::new(Exit::Internal, error))?;
+    crate::files::create(path, text.as_bytes(), 0o644)
 }
 
 fn new(arguments: &New) -> Result<(), Failure> {
-    let algorithm = Algorithm::from_name(&arguments.alg).ok_or_else(|| {
-        Failure::usage(format_args!("--alg {}: use ed25519, esp256 or ml-dsa-44", arguments.alg))
-    })?;
     let name = arguments.out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         Failure::usage(format_args!(
             "--out {} does not name a file; for example: --out keys/alice",
@@ -256,13 +329,10 @@ fn new(arguments: &New) -> Result<(), Failure> {
     let secrets = arguments.out.with_file_name(format!("{name}.owner"));
     let public = arguments.out.with_file_name(format!("{name}.pub.pem"));
     crate::files::check_absent(&public)?;
-    let owner = Owner::new(&arguments.group, &arguments.name, key::generate(algorithm)?)
+    let owner = Owner::new(&arguments.group, &arguments.name, new_key(&arguments.alg)?)
         .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
     OwnerFile::create(&secrets, &owner)?;
-    let mut pem = [0; MAX_PEM];
-    let text = encode_public_pem(&owner.public_key(), &mut pem)
-        .map_err(|error| Failure::new(Exit::Internal, error))?;
-    crate::files::create(&public, text.as_bytes(), 0o644)?;
+    write_public(&public, &owner.public_key())?;
     let (secrets, public) = (secrets.display().to_string(), public.display().to_string());
     let lines = [format!("owner       {secrets}"), format!("public key  {public}")];
     report_lines(lines, || json!({ "owner": secrets, "public_key": public }))
@@ -287,19 +357,33 @@ fn add(arguments: &Add) -> Result<(), Failure> {
         .add(&roster, &devices, from, &columns, &arguments.keys)
         .map_err(|error| error.about(&arguments.group.owner))?;
     owner.save(&copies)?;
-    let text = format!(
-        "stream secrets of {} with {}: {}; give each device its own file and delete it here",
-        count(devices.len() as u64, "device"),
-        count(columns.len() as u64, "encrypted column"),
-        arguments.keys.display()
-    );
-    report_lines([text], || {
+    let mut lines = Vec::new();
+    if roster.owner(owner.owner.id()).is_none() {
+        lines.push(format!(
+            "the roster does not list the owner {0}, and no grant can be made before it does: moteseal roster \
+             set --owner {0}=PUBLIC_KEY",
+            owner.owner.name()
+        ));
+    }
+    lines.push(secrets_made(devices.len(), columns.len(), &arguments.keys));
+    lines.push(files::OLD_BACKUPS.to_owned());
+    report_lines(lines, || {
         json!({
             "owner": arguments.group.owner.display().to_string(),
             "folder": arguments.keys.display().to_string(),
             "devices": names,
         })
     })
+}
+
+/// Describes the secrets that a command has made.
+pub(crate) fn secrets_made(devices: usize, columns: usize, folder: &Path) -> String {
+    format!(
+        "stream secrets of {} with {}: {}; give each device its own file and delete it here",
+        count(devices as u64, "device"),
+        count(columns as u64, "encrypted column"),
+        folder.display()
+    )
 }
 
 fn forget(arguments: &Forget) -> Result<(), Failure> {
@@ -310,15 +394,56 @@ fn forget(arguments: &Forget) -> Result<(), Failure> {
         .iter()
         .map(|name| crate::files::device(&roster, &arguments.group.roster, name))
         .collect::<Result<_, _>>()?;
-    let devices = (!devices.is_empty()).then_some(&devices[..]);
-    let changed = owner.owner.forget(epoch, devices).map_err(|error| failure(&roster, error))?;
-    owner.save(&[])?;
     let start = start_text(&roster, epoch);
-    let text = format!(
-        "keys before {start} erased from {}; grants and backups that were made before still open them",
-        count(changed as u64, "secret")
-    );
-    report_lines([text], || json!({ "before_epoch": epoch.0, "before": start, "secrets": changed }))
+    if epoch > roster.epoch_of(system_clock()) && !arguments.future {
+        return Err(Failure::usage(format_args!(
+            "--before {start} is in the future: the readings from now to then could never be granted; name an \
+             earlier time, or add --future if this is meant"
+        )));
+    }
+    let devices = (!devices.is_empty()).then_some(&devices[..]);
+    let forgotten = |owner: &Owner| -> Vec<(DeviceId, Option<EpochNumber>)> {
+        owner.streams().iter().map(|stream| (stream.device(), stream.forgotten())).collect()
+    };
+    let before = forgotten(&owner.owner);
+    let changed = owner.owner.forget(epoch, devices);
+    let changed = changed.map_err(|error| failure(&owner.owner, &roster, error))?;
+    let after = forgotten(&owner.owner);
+    let names = before.iter().zip(&after).filter(|(one, other)| one != other);
+    let names: BTreeSet<_> = names.map(|((device, _), _)| name_of(&roster, *device)).collect();
+    if changed > 0 {
+        owner.save(&[])?;
+    }
+    let text = if changed == 0 {
+        format!("nothing to erase: the owner has no key of an epoch before {start}")
+    } else {
+        format!(
+            "keys before {start} erased of {}; grants and backups that were made before still open them",
+            names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        )
+    };
+    let copies = owner.copies(&roster, devices);
+    let mut lines = vec![text];
+    if let Some(first) = copies.first() {
+        let more = match copies.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        lines.push(format!(
+            "{}{more}: a device's copy opens everything of its device, too; remove it: shred -u FILE",
+            first.display()
+        ));
+    }
+    report_lines(lines, || {
+        let copies: Vec<_> = copies.iter().map(|path| path.display().to_string()).collect();
+        json!({
+            "before_epoch": epoch.0,
+            "before": start,
+            "secrets": changed,
+            "devices": names,
+            "copies": copies,
+        })
+    })
 }
 
 fn backup(arguments: &Backup) -> Result<(), Failure> {
@@ -328,7 +453,7 @@ fn backup(arguments: &Backup) -> Result<(), Failure> {
         let (backup, shares) = owner.backup_with_shares(arguments.armour).map_err(named)?;
         (backup, Some(shares))
     } else {
-        let recipients = arguments.to.recipients()?;
+        let recipients = arguments.to.recipients("--shares")?;
         (owner.backup(&recipients, arguments.armour).map_err(named)?, None)
     };
     crate::files::create(&arguments.out, &backup, moteseal_files::PRIVATE)?;
@@ -350,12 +475,20 @@ fn restore(arguments: &Restore) -> Result<(), Failure> {
     let backup = read_encrypted(&arguments.backup)?;
     let about = |error| named(error).about(&arguments.backup);
     let owner = if arguments.shares.is_empty() {
-        Owner::restore(&backup, &arguments.unlocking.unlock(&arguments.backup, &backup)?)
-            .map_err(about)?
+        let instead = ", or two shares of it with --share-file";
+        let unlock = arguments.unlocking.unlock(&arguments.backup, &backup, instead)?;
+        Owner::restore(&backup, &unlock).map_err(about)?
     } else {
         let shares: Vec<Share> =
             arguments.shares.iter().map(|path| read_share(path)).collect::<Result<_, _>>()?;
-        Owner::restore_with_shares(&backup, &shares).map_err(about)?
+        Owner::restore_with_shares(&backup, &shares).map_err(|error| match error {
+            BackupError::Envelope(error @ EnvelopeError::NoMatchingKey) => Failure::usage(
+                "these are shares of another backup; give those that were printed with this one",
+            )
+            .with_name(error.name())
+            .about(&arguments.backup),
+            error => about(error),
+        })?
     };
     OwnerFile::create(&arguments.out, &owner)?;
     let text = format!(

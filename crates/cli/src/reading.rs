@@ -39,9 +39,11 @@ use crate::terminal::{Stdout, diagnostic, is_json};
                   moteseal reading coap://sensor.example/sensors --roster roster.cbor --operator keys/op.pub.pem\n  \
                   moteseal reading 'coap://[2001:db8::7]/sensors/temperature?sig=json' --observe \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n  \
-                  moteseal reading coap://sensor.example/event --observe --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                  moteseal reading coap://sensor.example/event --observe --roster roster.cbor \\\n      \
+                  --operator keys/op.pub.pem\n\n\
                   The newest reading of each device is pinned: an earlier one is rejected later.\n\n\
-                  Exit codes: 0 verified, 2 the device has no such resource, 3 rejected, 5 a device signed two urgent events for one place, 6 the device does not respond.")]
+                  Exit codes: 0 verified, 2 the device has no such resource, 3 rejected, 5 a device signed two\n\
+                  urgent events for one place, 6 the device does not respond.")]
 pub(crate) struct Arguments {
     /// The address of the resource
     #[arg(value_name = "URL", required_unless_present = "file")]

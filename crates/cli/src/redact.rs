@@ -4,9 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_client::Report;
-use moteseal_client::bundles::StreamFile;
-use moteseal_client::redact::{Keep, KeptReadings, merge, redact};
+use moteseal_client::bundles::{StreamFile, device_name};
+use moteseal_client::redact::{
+    FEW_READINGS, Guessable, Keep, KeptReadings, MergeError, Redacted, merge, redact,
+};
+use moteseal_client::{Error, Report, start_text};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_verify::Roster;
 
@@ -14,13 +16,14 @@ use crate::client_error;
 use crate::destination::{distinct, report_lines};
 use crate::failure::Failure;
 use crate::files;
-use crate::terminal::{Stdout, is_json};
+use crate::progress::count;
+use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::{When, when};
 use crate::verify::open;
 
 /// The roster, and the file to write.
 #[derive(Args, Debug)]
-struct Common {
+pub(crate) struct Common {
     /// The group's roster
     #[arg(long)]
     roster: PathBuf,
@@ -29,21 +32,23 @@ struct Common {
     operator: PathBuf,
     /// The file for the new proof
     #[arg(short, long, value_name = "FILE")]
-    out: PathBuf,
+    pub(crate) out: PathBuf,
 }
 
 /// Make a proof that shows less of a proof, for somebody else. It verifies without what was left out,
 /// and `moteseal verify` states what is missing. Needs no key and no network.
 ///
 /// Every option states what to keep. Nothing of the readings that are left out remains in the file:
-/// digests take their place. These digests are not blinded: if few values are possible, a reader can
-/// test guesses of a plain reading that is omitted from a tree.
+/// digests take their place. These digests are not blinded. A reader who can guess the plain readings
+/// under a digest can test the guess: single readings of trees, levels of stars, and whole seals with few
+/// readings. The command warns of digests of fewer than 8 readings.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                   moteseal redact p.mproof --since 2026-01-01 --until 2026-01-02 -o day.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n  \
-                  moteseal redact p.mproof --devices dev1 --events 12/17,12/40-42 -o four.mproof \\\n      \
+                  moteseal redact p.mproof --devices dev2 --events 12/17,12/40-42 -o four.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                  `moteseal get --proof p.mproof` saves a proof. Single readings (--events) can be kept of trees.\n\n\
                   Exit codes: 0 written, 3 the proof is rejected.")]
 pub(crate) struct Redact {
     /// The proof (.mproof)
@@ -59,10 +64,17 @@ pub(crate) struct Redact {
     until: Option<When>,
     /// The readings to keep, separated by commas, of seals that are trees: 17 or 17-20 of every seal, or
     /// 12/17 of seal 12 (the columns index and seq); default: all
-    #[arg(long, value_name = "[SEAL/]READING", value_delimiter = ',', value_parser = readings)]
+    #[arg(
+        long,
+        alias = "readings",
+        value_name = "[SEAL/]READING",
+        value_delimiter = ',',
+        value_parser = readings
+    )]
     events: Vec<KeptReadings>,
     /// The columns to keep, separated by commas. With --drop, the cells of the other columns are left
-    /// out, as far as their column groups have none of these columns
+    /// out. Only whole column groups can be left out, except group 0: the command refuses if another
+    /// column would stay
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "drop")]
     columns: Vec<String>,
     /// Leave out the cells of the columns that --columns does not name. To hide columns that stay in
@@ -108,16 +120,21 @@ fn readings(text: &str) -> Result<KeptReadings, String> {
 }
 
 impl Common {
-    /// Opens the proofs and the roster. No input file may be replaced.
-    fn open(&self, proofs: &[PathBuf]) -> Result<(Roster, Vec<StreamFile>), Failure> {
-        let read: Vec<&PathBuf> = proofs.iter().chain([&self.roster, &self.operator]).collect();
+    /// Opens the proofs and the roster. No input file may be replaced, nor those in `also_read`.
+    pub(crate) fn open(
+        &self,
+        proofs: &[PathBuf],
+        also_read: &[&PathBuf],
+    ) -> Result<(Roster, Vec<StreamFile>), Failure> {
+        let read = proofs.iter().chain([&self.roster, &self.operator]);
+        let read: Vec<&PathBuf> = read.chain(also_read.iter().copied()).collect();
         distinct(&[("--out", Some(self.out.as_path()))], &read)?;
         let roster = files::roster(&self.roster, &self.operator)?;
         let streams = proofs.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
         Ok((roster, streams))
     }
 
-    fn report(&self, roster: &Roster, report: &Report) -> Result<(), Failure> {
+    pub(crate) fn report(&self, roster: &Roster, report: &Report) -> Result<(), Failure> {
         report_lines(report, roster, "written");
         if is_json() {
             let mut value = report.to_json();
@@ -134,7 +151,13 @@ impl Common {
 
 pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
     let Redact { proof, devices, since, until, events, columns, drop, common } = arguments;
-    let (roster, mut streams) = common.open(std::slice::from_ref(proof))?;
+    let (roster, mut streams) = common.open(std::slice::from_ref(proof), &[])?;
+    let keeps_all = devices.is_empty() && events.is_empty() && columns.is_empty();
+    if keeps_all && since.is_none() && until.is_none() {
+        return Err(Failure::usage(
+            "what to keep is missing; give --devices, --since, --until, --events, or --columns with --drop",
+        ));
+    }
     let devices = match &devices[..] {
         [] => Vec::new(),
         names => files::devices(&roster, &common.roster, names)?,
@@ -147,16 +170,43 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
         columns: if *drop { columns.clone() } else { Vec::new() },
     };
     let Some(stream) = streams.pop() else { return Ok(()) };
-    let report = redact(stream, proof, &roster, &keep, &common.out);
-    let report = report.map_err(|error| client_error::failure(&roster, &error).about(proof))?;
-    common.report(&roster, &report)
+    let redacted = redact(stream, proof, &roster, &keep, &common.out);
+    let Redacted { report, guessable } = redacted.map_err(|error| {
+        let failure = client_error::failure(&roster, &error);
+        match error {
+            // The failure names the file that could not be written.
+            Error::Output(_) => failure,
+            _ => failure.with(files::likeness(proof)).about(proof),
+        }
+    })?;
+    common.report(&roster, &report)?;
+    warn(&roster, guessable);
+    Ok(())
+}
+
+/// Warns of readings that can be guessed.
+fn warn(roster: &Roster, Guessable { seals, first }: Guessable) {
+    let Some((device, index, epoch)) = first else { return };
+    diagnostic(format_args!(
+        "warning: the proof has digests of fewer than {FEW_READINGS} omitted readings, in {} (the first is seal {index} of {}, {})\n\
+         a reader who can guess these readings can test the guess; encrypt the columns that must be hidden",
+        count(seals, "seal"),
+        device_name(roster, device),
+        start_text(roster, epoch)
+    ));
 }
 
 pub(crate) fn run_merge(arguments: &Merge) -> Result<(), Failure> {
     let Merge { proofs, common } = arguments;
-    let (roster, streams) = common.open(proofs)?;
+    let (roster, streams) = common.open(proofs, &[])?;
     let sources = streams.into_iter().zip(proofs.iter().map(Path::new)).collect();
     let report = merge(sources, &roster, &common.out);
-    let report = report.map_err(|error| client_error::failure(&roster, &error))?;
+    let report = report.map_err(|MergeError { path, error }| {
+        let failure = client_error::failure(&roster, &error);
+        match path {
+            Some(path) => failure.with(files::likeness(&path)).about(&path),
+            None => failure,
+        }
+    })?;
     common.report(&roster, &report)
 }

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use moteseal_client::start_text;
+use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
-use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::roster::Term;
+use moteseal_verify::{Roster, SanitiserRight};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure};
@@ -32,8 +33,10 @@ pub(crate) enum Command {
     New(New),
     /// Add devices to a group.
     #[command(
-        after_help = "Example:\n  moteseal roster add --roster roster.cbor --operator keys/op.key.pem --device dev2=keys/dev2.pub.pem\n  \
-                            moteseal roster add --roster roster.cbor --operator keys/op.key.pem --devices-file names.txt --keys keys\n\n\
+        after_help = "Examples:\n  moteseal roster add --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --device dev2=keys/dev2.pub.pem\n  \
+                            moteseal roster add --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --devices-file names.txt --keys keys\n\n\
                             Services that run with roster.cbor load the new version when the file changes."
     )]
     Add(change::Add),
@@ -50,18 +53,25 @@ pub(crate) enum Command {
     )]
     Rotate(change::Rotate),
     /// Revoke the newest key of a device, from a time or a seal index on.
-    #[command(
-        after_help = "Example: moteseal roster revoke --roster roster.cbor --operator keys/op.key.pem --device dev1 --from -2d\n\n\
+    #[command(after_help = "Example:\n  \
+                            moteseal roster revoke --roster roster.cbor --operator keys/op.key.pem --device dev1 --from -2d\n\n\
                             Seals from there on are no longer valid, also those that are stored already. Add the device\n\
-                            again with `roster add` and a new key."
-    )]
+                            again with `roster add` and a new key.")]
     Revoke(change::Revoke),
     /// Change the epoch length, levels, budget or coordinator from an epoch on, the querier or the
     /// owners.
     #[command(
-        after_help = "Example: moteseal roster set --roster roster.cbor --operator keys/op.key.pem --epoch 10m --from 2027-01-01"
+        after_help = "Example:\n  moteseal roster set --roster roster.cbor --operator keys/op.key.pem \\\n      \
+                            --epoch 10m --from 2027-01-01"
     )]
     Set(change::Set),
+    /// Name a sanitiser, who may replace column groups of devices, give it a further right, end its rights
+    /// or remove it.
+    #[command(
+        after_help = "Example: moteseal roster sanitiser gw --roster roster.cbor --operator keys/op.key.pem \\\n             \
+                            --key keys/gw.pub.pem --groups 1 --devices dev1"
+    )]
+    Sanitiser(change::SetSanitiser),
     /// Verify the operator's signature of a roster and show the roster.
     Show(Show),
 }
@@ -115,6 +125,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Rotate(arguments) => change::rotate(&arguments),
         Command::Revoke(arguments) => change::revoke(&arguments),
         Command::Set(arguments) => change::set(&arguments),
+        Command::Sanitiser(arguments) => change::sanitiser(&arguments),
         Command::Show(arguments) => show(&arguments),
     }
 }
@@ -210,6 +221,17 @@ fn show(arguments: &Show) -> Result<(), Failure> {
             owner.name
         ))?;
     }
+    for sanitiser in roster.sanitisers() {
+        out.line(format_args!(
+            "sanitiser {} {}  {}",
+            sanitiser.key.algorithm().name(),
+            hex::encode(&*sanitiser.key.to_bytes()),
+            sanitiser.name
+        ))?;
+        for right in &sanitiser.rights {
+            out.line(format_args!("  right   {}", describe_right(&roster, right)))?;
+        }
+    }
     for device in roster.devices() {
         out.line(format_args!("device    {}  {}", device.id, device.name))?;
         for term in device.terms() {
@@ -233,6 +255,25 @@ fn describe(roster: &Roster, term: &Term) -> String {
         let _ = write!(text, ", before seal {end}");
     }
     if let Some(end) = term.end_epoch {
+        let _ = write!(text, ", until {}", start_text(roster, end));
+    }
+    text
+}
+
+/// Describes what a sanitiser may replace.
+fn describe_right(roster: &Roster, right: &SanitiserRight) -> String {
+    let devices = right.devices.as_ref().map_or_else(
+        || "all devices".to_owned(),
+        |devices| {
+            let name = |id: &DeviceId| roster.name(*id).map_or(id.to_string(), str::to_owned);
+            devices.iter().map(name).collect::<Vec<_>>().join(", ")
+        },
+    );
+    let mut text = format!("column groups {} of {devices}", right.groups);
+    if right.first_epoch.0 > 0 {
+        let _ = write!(text, ", from {}", start_text(roster, right.first_epoch));
+    }
+    if let Some(end) = right.end_epoch {
         let _ = write!(text, ", until {}", start_text(roster, end));
     }
     text
@@ -280,6 +321,24 @@ fn to_json(roster: &Roster) -> serde_json::Value {
         .iter()
         .map(|owner| json!({ "name": owner.name, "key": key(&owner.key) }))
         .collect();
+    let right = |right: &SanitiserRight| {
+        json!({
+            "devices": right.devices.as_ref().map(|devices| {
+                devices.iter().map(ToString::to_string).collect::<Vec<_>>()
+            }),
+            "groups": right.groups.iter().collect::<Vec<_>>(),
+            "first_epoch": right.first_epoch.0,
+            "end_epoch": right.end_epoch.map(|end| end.0),
+        })
+    };
+    let sanitisers: Vec<_> = roster
+        .sanitisers()
+        .iter()
+        .map(|of| {
+            let rights: Vec<_> = of.rights.iter().map(right).collect();
+            json!({ "name": of.name, "key": key(&of.key), "rights": rights })
+        })
+        .collect();
     let newest = roster.newest_period();
     json!({
         "group": roster.group_name(),
@@ -291,6 +350,7 @@ fn to_json(roster: &Roster) -> serde_json::Value {
         "periods": periods,
         "querier": roster.querier().map(key),
         "owners": owners,
+        "sanitisers": sanitisers,
         "devices": devices,
     })
 }

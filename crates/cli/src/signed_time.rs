@@ -29,8 +29,8 @@ pub(crate) enum Command {
                             key      = \"keys/op.key.pem\"\n  \
                             [link]\n  \
                             url      = \"mqtts://broker.example:8883\"\n\n\
-                            `key` is the secret key of the operator, or of the querier of private sums. The motes' gateways reach the\n\
-                            broker by [time] in serial.toml.\n\
+                            `key` is the secret key of the operator, or of the querier of private sums. The motes' gateways\n\
+                            reach the broker by [time] in serial.toml.\n\
                             Paths are relative to the file. SIGTERM or Ctrl-C stops it cleanly.")]
     Serve(Serve),
 }

@@ -25,7 +25,8 @@ pub(crate) enum Command {
     /// Read a whole store, verify every seal again, and report all damage.
     #[command(after_help = "Example:\n  \
                             moteseal store check epochs.redb --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                            The file is not modified. Stop the cloud first; a keyspace of Cassandra (cassandra://..) can be in use.\n\
+                            The file is not modified. Stop the cloud first; a keyspace of Cassandra (cassandra://..) can be in\n\
+                            use.\n\
                             Exit codes: 0 no damage, 5 something is damaged.\n\
                             Devices can push damaged seals again into a new store.")]
     Check(Check),
@@ -38,12 +39,13 @@ pub(crate) enum Command {
     /// Let a store start without its journal, if the journal is lost or damaged.
     #[command(after_help = "Example:\n  \
                             moteseal store discard-journal epochs.redb\n\n\
-                            Stop the cloud first. The uploads that were acknowledged last are lost if only the journal had them:\n\
-                            push the devices' data again. An existing journal is renamed, not deleted, and not checked.")]
+                            Stop the cloud first. The uploads that were acknowledged last are lost if only the journal had\n\
+                            them: push the devices' data again. An existing journal is renamed, not deleted, and not checked.")]
     DiscardJournal(DiscardJournal),
     /// Write what a running cloud stores into a folder, verified, as a backup.
     #[command(after_help = "Examples:\n  \
-                            moteseal store export backup/ --from https://cloud.example --roster roster.cbor --operator keys/op.pub.pem\n  \
+                            moteseal store export backup/ --from https://cloud.example --roster roster.cbor \\\n      \
+                            --operator keys/op.pub.pem\n  \
                             moteseal store export backup/ --check --roster roster.cbor --operator keys/op.pub.pem\n\n\
                             A further export writes only what has changed. If it is interrupted, run it again. Exit codes:\n\
                             0 everything is in the backup, 5 something does not verify, 6 the cloud does not respond.")]
@@ -51,8 +53,8 @@ pub(crate) enum Command {
     /// Upload a backup to a running cloud, which verifies it.
     #[command(after_help = "Example:\n  \
                             moteseal store import backup/ --to https://cloud.example --token token\n\n\
-                            What the cloud has is skipped. If the command is interrupted, run it again. Exit codes: 0 the cloud\n\
-                            has everything, 3 it refused something, 6 it does not respond.")]
+                            What the cloud has is skipped. If the command is interrupted, run it again. Exit codes: 0 the\n\
+                            cloud has everything, 3 it refused something, 6 it does not respond.")]
     Import(backup::Import),
 }
 

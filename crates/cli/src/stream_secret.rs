@@ -2,60 +2,39 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use moteseal_core::confidential::{KeyAccessError, Path as ColumnPath, StreamSecret};
-use moteseal_core::record::{EpochNumber, Scheme};
+use moteseal_core::record::{DeviceId, EpochNumber, Scheme};
 use moteseal_core::schema::Schema;
 use moteseal_device::column_keys::path_of;
 use moteseal_device::{Outbox, OutboxError, Profile};
-use moteseal_grant::{decode_stream_secret, encode_stream_secret};
+use moteseal_grant::decode_stream_secret;
 use moteseal_verify::Roster;
-use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::key::random;
-use crate::terminal::{diagnostic, report};
+use crate::terminal::diagnostic;
 
-/// Make the secret of a device's stream, from which the keys of its encrypted columns are derived.
-#[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal key stream --out keys/dev1.stream.key --base 494000\n\
-                  The owner of the readings keeps the file: it decrypts all of them. The device needs it for its first\n\
-                  start with encrypted columns (stream_secret in its configuration, or moteseal seal --stream-secret).\n\
-                  It keeps the keys of the current and of later epochs next to the state of its chain, and the file can\n\
-                  then be removed from the device.")]
-pub(crate) struct Stream {
-    /// The file to write: 64 hexadecimal digits, a space, the base epoch; readable only by its owner
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-    /// The first epoch whose readings can be encrypted: floor(unix_ms / epoch_ms) of its start
-    #[arg(long, value_name = "EPOCH")]
-    base: u64,
-}
-
-/// Makes the secret of a stream.
-pub(crate) fn make(Stream { out, base }: &Stream) -> Result<(), Failure> {
-    let mut secret = Zeroizing::new([0; 32]);
-    random(&mut *secret)?;
-    let text = encode_stream_secret(&StreamSecret::new(*secret, EpochNumber(*base)));
-    files::create(out, text.as_bytes(), moteseal_files::PRIVATE)?;
-    report(
-        format_args!("stream secret from epoch {base}: {}", out.display()),
-        || json!({ "file": out.display().to_string(), "base": base }),
-    )
-}
-
-/// Reads the secret of a stream: 64 hexadecimal digits, a space, the base epoch in decimal.
-fn read(path: &Path) -> Result<StreamSecret, Failure> {
-    let bytes = files::read(path)?;
+/// Reads a device's copy of its stream secret.
+fn read(path: &Path, device: DeviceId) -> Result<StreamSecret, Failure> {
+    let bytes = Zeroizing::new(files::read(path)?);
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
-    decode_stream_secret(text).map_err(|_| {
+    let (of, secret) = decode_stream_secret(text).map_err(|_| {
         Failure::usage(format_args!(
-            "{} is not a stream secret; `moteseal key stream` makes one",
+            "{} is not the stream secret of a device; `moteseal owner add` makes one, NAME.stream.key, and \
+             `moteseal owner copy` writes it again",
             path.display()
         ))
-    })
+    })?;
+    if of != device {
+        let text = format_args!(
+            "{} is the stream secret of the device with the id {of}; this device has the id {device}, and its \
+             owner could not read what it encrypts",
+            path.display()
+        );
+        return Err(Failure::usage(text).with_name("OtherDevice"));
+    }
+    Ok(secret)
 }
 
 /// The key of the configuration that names a device's stream secret.
@@ -68,6 +47,8 @@ pub(crate) struct OwnSecret<'a> {
     pub(crate) path: Option<&'a Path>,
     /// The option, or the key of the configuration, that names the file.
     pub(crate) named: &'static str,
+    /// The device.
+    pub(crate) device: DeviceId,
 }
 
 impl OwnSecret<'_> {
@@ -98,7 +79,7 @@ impl OwnSecret<'_> {
         };
         Failure::usage(format_args!(
             "the device encrypts {columns}, and {what}: name the secret of the device's stream, which \
-             `moteseal key stream` makes"
+             `moteseal owner add` makes"
         ))
         .with_name("NoStreamSecret")
     }
@@ -110,7 +91,7 @@ impl OwnSecret<'_> {
             return self.check_absent();
         }
         match self.exists() {
-            Some(path) => read(&path).map(drop),
+            Some(path) => read(&path, self.device).map(drop),
             None if path_of(chain).exists() => Ok(()),
             None => Err(self.missing(schema)),
         }
@@ -133,7 +114,7 @@ impl OwnSecret<'_> {
         if schema.encrypted_count() == 0 {
             return self.check_absent().map(|()| Vec::new());
         }
-        let secret = read(&self.exists().ok_or_else(|| self.missing(schema))?)?;
+        let secret = read(&self.exists().ok_or_else(|| self.missing(schema))?, self.device)?;
         let epoch = epoch.max(secret.base());
         let columns = schema.encrypted_columns();
         let paths = columns.map(|(_, column)| ColumnPath::new(&secret.column(column), epoch));
@@ -151,7 +132,7 @@ impl OwnSecret<'_> {
         schema: &Schema<'_>,
     ) -> Result<Profile, Failure> {
         let secret = match self.exists() {
-            Some(path) if schema.encrypted_count() > 0 => Some(read(&path)?),
+            Some(path) if schema.encrypted_count() > 0 => Some(read(&path, self.device)?),
             _ => None,
         };
         let keys = outbox.column_keys(schema, secret.as_ref());

@@ -30,7 +30,8 @@ pub(crate) fn instant(text: &str) -> Result<u64, String> {
     let format = TimeFormat::detect(text)
         .filter(|format| !matches!(format, TimeFormat::UnixSeconds | TimeFormat::UnixMilliseconds));
     format.and_then(|format| format.parse(text)).ok_or_else(|| {
-        "a time, for example 2026-01-31T12:00:00Z, or a day, for example 2026-01-31".to_owned()
+        "a time from 1970 on, for example 2026-01-31T12:00:00Z, or a day, for example 2026-01-31"
+            .to_owned()
     })
 }
 

@@ -7,8 +7,9 @@ use moteseal_api::NamedError as _;
 use moteseal_client::bundles::{
     BundleError, BundleFault, BundleReport, BundleVerifier, StreamFile, device_name,
 };
-use moteseal_client::proof::{Scope, verify, verify_with_keys};
-use moteseal_client::{NoRows, PinnedSeals, Sink, start_text};
+use moteseal_client::decrypt::SealKeys;
+use moteseal_client::proof::{Scope, verify_sanitised};
+use moteseal_client::{Incomplete, Lack, NoRows, PinnedSeals, Report, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_seal::sample::{Choice, Rate};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::client_error;
 use crate::cloud_query::Pins;
-use crate::destination::{Destination, distinct, incomplete, report_lines};
+use crate::destination::{Destination, check_keys, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key_files::KeyFiles;
@@ -31,11 +32,11 @@ use crate::time::span;
 /// For bundles, this checks every signature and every reading, and that no seal is missing between
 /// the first and the last seal of each device.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
+#[command(after_help = "Examples:\n  \
+                        moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted, 5 a device signed two histories."
-)]
+                        Exit codes: 0 all verified, 3 something was rejected, 4 a seal is missing, or a proof is redacted,\n\
+                        5 a device signed two histories.")]
 pub(crate) struct Arguments {
     /// The files, or directories of bundles
     #[arg(required = true)]
@@ -53,9 +54,14 @@ pub(crate) struct Arguments {
     pins: Pins,
     #[command(flatten)]
     keys: KeyFiles,
-    /// For a proof: accept one that is redacted. It shows what somebody chose to show
+    /// For a proof: accept one that is redacted, or whose query names readings. It shows what its
+    /// maker chose to show. Without this option, no row of a redacted proof is written
     #[arg(long)]
     allow_redacted: bool,
+    /// For a proof: accept the values by which this sanitiser replaced those of devices. Repeat it for
+    /// several sanitisers. Without it, a proof with sanitised columns is refused
+    #[arg(long = "accept-sanitised", value_name = "NAME")]
+    accepted: Vec<String>,
 }
 
 /// Returns the failure for a problem with a file.
@@ -93,6 +99,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if arguments.keys.is_given() {
             return Err(Failure::usage(
                 "--grant and --stream-secret are only for the rows of a proof; a bundle is verified without keys",
+            ));
+        }
+        if !arguments.accepted.is_empty() {
+            return Err(Failure::usage(
+                "--accept-sanitised is only for a proof; a bundle has no sanitised columns",
             ));
         }
         if arguments.destination.is_given() {
@@ -167,6 +178,11 @@ pub(crate) fn open(path: &Path) -> Result<StreamFile, Failure> {
     })
 }
 
+/// Returns whether the maker of a proof chose which readings it shows.
+fn is_chosen(report: &Report) -> bool {
+    report.is_redacted || report.is_named()
+}
+
 /// Verifies a proof and writes its rows if requested.
 fn proof(
     arguments: &Arguments,
@@ -175,19 +191,29 @@ fn proof(
     roster: &Roster,
     pinned: Option<&PinnedSeals>,
 ) -> Result<(), Failure> {
+    for name in &arguments.accepted {
+        if !roster.sanitisers().iter().any(|sanitiser| sanitiser.name == *name) {
+            return Err(Failure::usage(format_args!(
+                "the roster names no sanitiser {name}; its sanitisers are {}",
+                sanitisers(roster)
+            )));
+        }
+    }
     let keys = arguments.keys.open(roster)?;
     let mut keys = keys.set();
     let mut verified = |sink: &mut dyn Sink| {
-        let verified = match &mut keys {
-            Some(keys) => verify_with_keys(&mut stream, path, roster, pinned, keys, sink),
-            None => verify(&mut stream, path, roster, pinned, sink),
-        };
+        let keys = keys.as_mut().map(|keys| keys as &mut dyn SealKeys);
+        let (given, accepted) = ((roster, pinned), &arguments.accepted);
+        let verified = verify_sanitised(&mut stream, path, given, accepted, keys, sink);
         verified.map_err(|error| proof_failure(roster, path, &error))
     };
     let (scope, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
         let verified = verified(&mut output)?;
-        output.keep()?;
+        let (rows, _) = output.finish()?;
+        if !is_chosen(&verified.1) || arguments.allow_redacted {
+            rows.release()?;
+        }
         verified
     } else {
         verified(&mut NoRows)?
@@ -207,10 +233,24 @@ fn proof(
             in_words(&scope, roster)
         ))?;
     }
-    if report.is_redacted && arguments.allow_redacted {
+    check_keys(&report)?;
+    let chosen = |error: &Incomplete| matches!(error.lack, Lack::Redacted | Lack::Named);
+    if arguments.allow_redacted
+        && report.require_complete(roster).is_err_and(|error| chosen(&error))
+    {
         return Ok(());
     }
-    incomplete(&report, roster).map_or(Ok(()), Err)
+    incomplete(&report, roster).map_or(Ok(()), |failure| {
+        let is_withheld = is_chosen(&report) && arguments.destination.is_given();
+        let hint = if is_withheld { " (no row was written: --allow-redacted)" } else { "" };
+        Err(failure.with(hint))
+    })
+}
+
+/// Returns the names of the roster's sanitisers.
+fn sanitisers(roster: &Roster) -> String {
+    let names: Vec<&str> = roster.sanitisers().iter().map(|of| of.name.as_str()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Error) -> Failure {
@@ -254,7 +294,7 @@ fn choice_in_words(choice: Choice) -> String {
 }
 
 /// Returns the given files, and the bundles of the given directories sorted by name.
-fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(crate) fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::with_capacity(given.len());
     for path in given {
         if !path.is_dir() {

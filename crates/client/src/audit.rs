@@ -497,7 +497,7 @@ impl Items {
                 Ok(())
             }
             Event::Problem(name, detail) => Err(Rejection::stopped(name, detail)),
-            Event::Proof(_) | Event::Explain(..) => {
+            Event::Proof(_) | Event::Explain(..) | Event::Sanitised(..) => {
                 Err(Rejection::NotAsAsked { device: None, index: None })
             }
         }

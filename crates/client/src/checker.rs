@@ -19,16 +19,18 @@ use moteseal_lanes::Recall;
 use moteseal_seal::sample::{Choice, UniformSample};
 use moteseal_seal::stream::Select;
 use moteseal_seal::{Authentic, Seal, Statement};
-use moteseal_verify::{Event, Proven, Roster, SchemaEntry};
+use moteseal_verify::sanitised::WaitingStatements;
+use moteseal_verify::{Event, Proven, Roster, Sanitised, SchemaEntry};
 use std::sync::Arc;
 
 use crate::completeness::Report;
 use crate::decrypt::{KeySource, PartColumns};
-use crate::error::Stop;
+use crate::error::{OutputError, Stop};
 use crate::pinned::{PinnedSeal, PinnedSeals, digest};
 use crate::proof_scope::Scope;
 use crate::rejection::Rejection;
-use crate::rows::{Determined, Rows, Sink};
+use crate::rows::{Determined, Replaced, Rows, Sink};
+use crate::sanitised::{Accepted, Combined, groups, refused, with_new_types};
 use asked_columns::AskedColumns;
 use device_check::DeviceCheck;
 use held_epoch::HeldEpoch;
@@ -54,6 +56,8 @@ pub(crate) struct Checker<'r> {
     manifests: Manifests,
     asked: AskedColumns,
     keys: KeySource<'r>,
+    accepted: Accepted,
+    statements: WaitingStatements,
     report: Report,
     newest: Vec<(DeviceId, PinnedSeal)>,
     ended: bool,
@@ -79,6 +83,8 @@ impl<'r> Checker<'r> {
             manifests: Manifests::new(roster),
             asked: AskedColumns::default(),
             keys: KeySource::NONE,
+            accepted: Accepted::None,
+            statements: WaitingStatements::default(),
             report: Report::default(),
             newest: Vec::new(),
             ended: false,
@@ -88,6 +94,11 @@ impl<'r> Checker<'r> {
     /// Sets the keys that decrypt columns.
     pub(crate) fn with_keys(self, keys: KeySource<'r>) -> Self {
         Self { keys, ..self }
+    }
+
+    /// Sets the sanitisers whose values are accepted.
+    pub(crate) fn accepting(self, accepted: Accepted) -> Self {
+        Self { accepted, ..self }
     }
 
     pub(crate) const fn scope(&self) -> Option<&Scope> {
@@ -102,7 +113,12 @@ impl<'r> Checker<'r> {
         match event {
             Event::Proof(text) if self.scope.is_none() => Ok(self.read_scope(text)?),
             Event::Proven(proven) => self.part(proven, sink),
+            Event::Sanitised(signed, cells) => {
+                let pushed = self.statements.push((signed, cells), self.roster);
+                Ok(pushed.map_err(Rejection::from)?)
+            }
             Event::End => {
+                self.statements.finish().map_err(Rejection::from)?;
                 self.leave_device(sink)?;
                 self.pass_over(self.scope.as_ref().map_or(0, |scope| scope.devices().len()))?;
                 self.ended = true;
@@ -164,6 +180,8 @@ impl<'r> Checker<'r> {
         self.go_to(statement, sink)?;
         let (Some((_, check)), Some(scope)) = (&mut self.at, &self.scope) else { return Ok(()) };
         let (device, index) = (statement.device, statement.index);
+        let sanitised = self.statements.take(&proven, self.roster).map_err(refused(&proven))?;
+        self.report.signatures += sanitised.len() as u64;
         let in_range = check.take(proven.seal, self.roster)?;
         if self.held.holds_other_than(statement.epoch) {
             self.held.release(
@@ -192,8 +210,9 @@ impl<'r> Checker<'r> {
             check.count_late();
         }
         if let Scope::Answer(query) = scope {
-            self.asked.check(query, &proven)?;
+            self.asked.check(query, &proven, groups(&sanitised))?;
         }
+        self.accepted.check(&proven, &sanitised)?;
         let refuse = |error| Rejection::Choice { error, device, index };
         let uniform;
         let events = match scope.choice() {
@@ -208,7 +227,7 @@ impl<'r> Checker<'r> {
                 Determined::Chosen(&proven.sample)
             }
             Some(Choice::AtMost(_) | Choice::Sample { .. }) => {
-                return Ok(self.held.hold(proven)?);
+                return Ok(self.held.hold(proven, sanitised)?);
             }
             None => Determined::Chosen(&proven.sample),
         };
@@ -221,7 +240,7 @@ impl<'r> Checker<'r> {
             check,
             sink,
         };
-        outlet.emit(proven.seal, events, proven.schema)
+        outlet.emit(proven.seal, events, proven.schema, &sanitised)
     }
 
     /// Continues with the device of a seal, which must be the current device or a later device of
@@ -328,6 +347,7 @@ impl RowOutlet<'_> {
         seal: &Seal<Authentic>,
         events: Determined<'_>,
         schema: &Arc<SchemaEntry>,
+        sanitised: &[Sanitised],
     ) -> Result<(), Stop> {
         let statement = seal.statement();
         let name = self.roster.name(statement.device).unwrap_or_default();
@@ -338,7 +358,12 @@ impl RowOutlet<'_> {
                 let (device, index) = (statement.device, statement.index);
                 Rejection::Plaintext { error, device, index, seq }
             })?;
-        let presented = self.asked.presented(schema);
+        let presented = with_new_types(&self.asked.presented(schema), sanitised);
+        let combined = self.combined((schema, sanitised), events, decrypted.as_deref())?;
+        let replaced = match &combined {
+            Some(combined) => Some(Replaced::Combined(&combined.records, combined.entry.framing)),
+            None => decrypted.as_deref().map(Replaced::Decrypted),
+        };
         let rows = Rows {
             name,
             statement,
@@ -349,10 +374,36 @@ impl RowOutlet<'_> {
             asked: self.asked.names(),
             engine: self.engine,
             access: &access,
-            decrypted: decrypted.as_deref(),
+            replaced,
+            combined: combined.as_ref(),
         };
         self.sink.rows(&rows)?;
         self.check.count(&rows);
         Ok(())
+    }
+
+    /// Returns the records in which the cells of sanitised groups stand, if there are such groups.
+    fn combined<'s>(
+        &self,
+        (schema, sanitised): (&SchemaEntry, &'s [Sanitised]),
+        events: Determined<'_>,
+        decrypted: Option<&[u8]>,
+    ) -> Result<Option<Combined<'s>>, Stop> {
+        if sanitised.is_empty() {
+            return Ok(None);
+        }
+        let mut rest = decrypted;
+        let each_record = |each: &mut dyn FnMut(&[u8])| {
+            events.sample().for_each(self.engine, |_, _, sealed| match &mut rest {
+                Some(decrypted) => {
+                    let split = decrypted.split_at_checked(sealed.len()).unwrap_or_default();
+                    *decrypted = split.1;
+                    each(split.0);
+                }
+                None => each(sealed),
+            });
+        };
+        let combined = Combined::new(schema, sanitised, each_record);
+        Ok(Some(combined.map_err(OutputError::of)?))
     }
 }

@@ -60,6 +60,11 @@ pub struct DeviceReport {
     pub outages: Vec<Outage>,
     /// The encrypted columns that are null in rows, with the reasons; at most 256.
     pub withheld: Vec<WithheldColumn>,
+    /// The columns that sanitisers replaced in rows; at most 256.
+    pub sanitised: Vec<SanitisedColumn>,
+    /// Whether the stream is a proof whose query names readings. The maker of the proof chose the
+    /// query, so the proof is never complete, whatever the standing of the seals is.
+    pub is_named: bool,
     /// What a redacted proof leaves out of the device's seals in the range; `None` for any other
     /// stream.
     pub redaction: Option<Redaction>,
@@ -68,6 +73,19 @@ pub struct DeviceReport {
     /// For a proof, the index and epoch of a pinned seal of the range that is newer than the proof.
     /// A store's response without that seal is rejected (`Missing`).
     pub newer: Option<(SealIndex, EpochNumber)>,
+}
+
+/// A column whose values a sanitiser replaced in rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SanitisedColumn {
+    /// The name of the column.
+    pub column: String,
+    /// The name of the sanitiser.
+    pub by: String,
+    /// What the sanitiser did, in its words.
+    pub policy: String,
+    /// The number of rows.
+    pub rows: u64,
 }
 
 /// A restart of a device. Readings before the restart may not have been sealed.
@@ -147,6 +165,11 @@ impl DeviceReport {
     /// in the response.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
+        !self.is_named && self.has_all_seals()
+    }
+
+    /// Returns whether the response has all seals that the query requires.
+    const fn has_all_seals(&self) -> bool {
         match self.standing {
             Standing::Complete => true,
             Standing::TailUnknown { .. } => self.until.is_none() && self.seals > 0,
@@ -154,10 +177,11 @@ impl DeviceReport {
         }
     }
 
-    /// Returns the epoch before which no seal is missing.
+    /// Returns the epoch before which the response is complete.
     #[must_use]
     pub fn complete_until(&self) -> EpochNumber {
         match self.standing {
+            _ if self.is_named => self.since,
             Standing::Complete => self.until.unwrap_or(EpochNumber(u64::MAX)),
             Standing::TailUnknown { from } | Standing::ManifestMissing { from } => from,
             Standing::Redacted => self.since,
@@ -170,6 +194,12 @@ impl Report {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.devices.iter().all(DeviceReport::is_complete)
+    }
+
+    /// Returns whether the stream is a proof whose query names readings. It is then never complete.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.devices.iter().any(|device| device.is_named)
     }
 
     /// Returns the number of rows.
@@ -206,6 +236,7 @@ impl Report {
         json!({
             "complete": self.is_complete(),
             "redacted": self.is_redacted,
+            "named": self.is_named(),
             "rows": self.rows(),
             "events": self.events(),
             "seals": self.seals(),
@@ -233,6 +264,7 @@ impl DeviceReport {
                 "rows": of.rows,
             })
         };
+        let sanitised = |of: &SanitisedColumn| json!({"column": of.column, "by": of.by, "policy": of.policy, "rows": of.rows});
         let newer =
             |(index, epoch): (SealIndex, EpochNumber)| json!({"index": index.0, "epoch": epoch.0});
         json!({
@@ -241,7 +273,8 @@ impl DeviceReport {
             "since": self.since.0,
             "until": self.until.map(|until| until.0),
             "complete": self.is_complete(),
-            "complete_until": self.complete_until().0,
+            "complete_until":
+                (self.standing != Standing::Redacted).then(|| self.complete_until().0),
             "standing": match self.standing {
                 Standing::Complete => "Complete",
                 Standing::TailUnknown { .. } => "TailUnknown",
@@ -256,6 +289,7 @@ impl DeviceReport {
             "late": self.late,
             "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
             "withheld": self.withheld.iter().map(withheld).collect::<Vec<_>>(),
+            "sanitised": self.sanitised.iter().map(sanitised).collect::<Vec<_>>(),
             "newer_known": self.newer.map(newer),
             "redaction": self.redaction.as_ref().map(Redaction::to_json),
         })
@@ -312,6 +346,7 @@ impl Incomplete {
             Lack::Tail => "TailUnknown",
             Lack::Manifest => "ManifestMissing",
             Lack::Redacted => "Redacted",
+            Lack::Named => "ReadingsNamed",
         }
     }
 
@@ -327,6 +362,12 @@ impl Incomplete {
             format!(
                 "the proof is redacted: what it shows of {name} is authentic, and a redactor chose \
                  it; ask its sender for the whole proof if you need all readings"
+            )
+        } else if self.lack == Lack::Named {
+            format!(
+                "the proof shows the readings of {name} that its query names: they are authentic, and \
+                 the maker of the proof chose them; ask its sender for a proof by rate if you need \
+                 all readings"
             )
         } else if self.lack == Lack::Manifest {
             format!(
@@ -357,6 +398,8 @@ pub enum Lack {
     Manifest,
     /// What a redactor left out of a proof.
     Redacted,
+    /// What the query of a proof does not name.
+    Named,
 }
 
 moteseal_api::named_error!(Incomplete);
@@ -370,7 +413,10 @@ impl Report {
         let Some(device) = self.devices.iter().find(|device| !device.is_complete()) else {
             return Ok(());
         };
-        let from = device.complete_until();
+        let from = match device.standing {
+            Standing::TailUnknown { from } => from,
+            _ => device.complete_until(),
+        };
         Err(Incomplete {
             device: device.device,
             name: device.name.clone(),
@@ -379,6 +425,7 @@ impl Report {
             lack: match device.standing {
                 Standing::ManifestMissing { .. } => Lack::Manifest,
                 Standing::Redacted => Lack::Redacted,
+                _ if device.has_all_seals() => Lack::Named,
                 Standing::Complete | Standing::TailUnknown { .. } => Lack::Tail,
             },
             can_end: from > device.since && matches!(device.standing, Standing::TailUnknown { .. }),

@@ -16,7 +16,7 @@ pub use device_keys::DeviceKeys;
 pub use key_files::{ColumnKeyFiles, OpenKeys};
 pub use key_set::KeySet;
 pub use moteseal_core::confidential::{KeyRequest, SealKeys};
-pub use part::{Column, PlaintextError, Readable};
+pub use part::{Column, ColumnValues, PlaintextError, Readable};
 
 pub(crate) use part::{PartColumns, columns_of};
 
@@ -37,6 +37,11 @@ pub enum Withheld {
     /// The column's group is hidden: its cells are not in the proof.
     #[error("the cells of the column are not in the proof; ask for a proof that shows them")]
     Hidden,
+    /// A sanitiser replaced the device's values of the column.
+    #[error(
+        "a sanitiser replaced the values of the column, and only those of the device are wanted"
+    )]
+    Sanitised,
 }
 
 impl Withheld {
@@ -47,6 +52,7 @@ impl Withheld {
             Self::Encrypted => "Encrypted",
             Self::Key(error) => error.name(),
             Self::Hidden => "ColumnHidden",
+            Self::Sanitised => "ColumnSanitised",
         }
     }
 }

@@ -10,7 +10,7 @@ use moteseal_net::NetError;
 use moteseal_verify::ReadError;
 
 use crate::pinned::RosterNotLater;
-use crate::redact::RedactError;
+use crate::redact::{RedactError, SanitiseError};
 use crate::rejection::{Rejected, Rejection};
 use crate::urgent::UrgentRejected;
 
@@ -49,6 +49,9 @@ pub enum Error {
     /// Proofs cannot be redacted or merged as requested.
     #[error(transparent)]
     Redact(#[from] RedactError),
+    /// A proof cannot be sanitised.
+    #[error(transparent)]
+    Sanitise(#[from] SanitiseError),
     /// The verified rows, the proof or the pinned seals could not be written or read.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -67,6 +70,7 @@ impl Error {
             Self::Rejected(rejected) => rejected.name(),
             Self::Urgent(error) => error.name(),
             Self::Redact(error) => error.name(),
+            Self::Sanitise(error) => error.name(),
             Self::Output(error) => error.name(),
         }
     }
@@ -83,6 +87,7 @@ impl Error {
             Self::Rejected(rejected) => rejected.kind(),
             Self::Urgent(error) => error.kind(),
             Self::Redact(error) => error.kind(),
+            Self::Sanitise(error) => error.kind(),
             Self::Output(error) => error.kind(),
         }
     }

@@ -9,8 +9,8 @@
 //! device is a stratum with its own rate. The mean of each stratum is weighted by the stratum's
 //! event count, and the degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
 //!
-//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because whoever
-//! determines another selection chooses the result. Readings that a query names, and readings that a
+//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because a party
+//! that determines another selection chooses the result. Readings that a query names, and readings that a
 //! redactor left in a proof, are refused (`NotUniform`).
 //!
 //! A reading whose value is null is a reading without a value. Means, quantiles and the bins of a
@@ -44,7 +44,7 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::sample::Choice;
 use strata::{Strata, Stratum};
 
-use crate::decrypt::{Column, Withheld};
+use crate::decrypt::{Column, ColumnValues, Withheld};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
@@ -103,10 +103,11 @@ impl Field {
                 self.0
             )));
         }
-        let readable = match column.readable() {
-            Ok(readable) => readable,
-            Err(_) if rows.statement().counters.total() == 0 => return Ok(()),
-            Err(Withheld::Hidden) => {
+        let readable = match column.values() {
+            // The session has refused the values of sanitisers that the caller does not accept.
+            ColumnValues::Device(values) | ColumnValues::Sanitised { values, .. } => values,
+            ColumnValues::Withheld(_) if rows.statement().counters.total() == 0 => return Ok(()),
+            ColumnValues::Withheld(Withheld::Hidden) => {
                 return Err(OutputError::column_hidden(format_args!(
                     "the column {} of {device} is hidden in the epoch from {}; ask for data that \
                      shows it",
@@ -114,7 +115,7 @@ impl Field {
                     rows.start_text()
                 )));
             }
-            Err(withheld) => {
+            ColumnValues::Withheld(withheld) => {
                 return Err(OutputError::column_encrypted(format_args!(
                     "the column {} of {device} is not readable in the epoch from {}: {}: {withheld}",
                     self.0,

@@ -160,7 +160,8 @@ fn examine(
 }
 
 /// Returns the concatenated leaf hashes of a tree, computed from the whole bundle of the seal in
-/// `explained`. Returns `None` if the bundle is of another seal.
+/// `explained`. Returns `None` if the bundle is of another seal, or if the seal has column groups, whose
+/// trees have different leaves.
 fn leaves(
     roster: &Roster,
     explained: &Explained,
@@ -168,6 +169,9 @@ fn leaves(
     framing: Framing,
 ) -> Option<Vec<u8>> {
     let (seal, _) = Seal::decode(&explained.seal).ok()?;
+    if !seal.statement().groups.is_empty() {
+        return None;
+    }
     let mut leaves = Vec::new();
     let engine = Host::detect();
     let mut reader = StreamReader::new(roster, Limits::default());

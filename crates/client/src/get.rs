@@ -192,7 +192,7 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Requests only these columns. Of a stream with column groups, the store sends only the groups
+    /// Requests only these columns. If a stream has column groups, the store sends only the groups
     /// that have them. By default, all columns are requested.
     pub fn columns<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.columns = names.into_iter().map(Into::into).collect();

@@ -28,6 +28,9 @@ const BAD_ARGUMENT: &str = "UsageError";
 const REQUEST_HEADS: [&[u8]; 2] =
     [b"-----BEGIN CERTIFICATE REQUEST-----", b"-----BEGIN NEW CERTIFICATE REQUEST-----"];
 
+/// The first bytes of an encrypted file in the age format, and of its text form.
+const ENCRYPTED_HEADS: [&[u8]; 2] = [b"age-encryption.org/", b"-----BEGIN AGE ENCRYPTED FILE-----"];
+
 /// The error for a file or a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{sentence}", self.prefix())]
@@ -157,19 +160,24 @@ impl InputError {
 /// # Errors
 /// [`InputError`] if the file cannot be read, is empty or is too large.
 pub fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, InputError> {
+    read_up_to(path, MAX_FILE)
+}
+
+/// Reads a file, which must not be empty or larger than `limit` bytes, like [`read`].
+pub(crate) fn read_up_to(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, InputError> {
     let fail = |error: io::Error| InputError::io("read", path, &error);
     let file = File::open(path).map_err(fail)?;
-    let length = file.metadata().map_err(fail)?.len().min(MAX_FILE);
+    let length = file.metadata().map_err(fail)?.len().min(limit);
     // Allocate enough memory at the start, because a vector that grows leaves copies of a key in
     // memory.
     let length = usize::try_from(length).unwrap_or_default() + 1;
     let mut bytes = Zeroizing::new(Vec::with_capacity(length));
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(fail)?;
     match bytes.len() as u64 {
         0 => Err(InputError::file(format_args!("{} is empty", path.display()))),
-        1..=MAX_FILE => Ok(bytes),
+        length if length <= limit => Ok(bytes),
         _ => Err(InputError::file(format_args!(
-            "{} is larger than {MAX_FILE} bytes; is it the right file?",
+            "{} is larger than {limit} bytes; is it the right file?",
             path.display()
         ))),
     }
@@ -445,6 +453,15 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
         [] => None,
         head if REQUEST_HEADS.iter().any(|begin| head.starts_with(begin)) => {
             Some("a certificate request (PEM)")
+        }
+        head if ENCRYPTED_HEADS.iter().any(|begin| head.starts_with(begin)) => {
+            Some("a grant (`moteseal grant show`) or a backup (`moteseal owner restore`)")
+        }
+        head if head.starts_with(b"AGE-SECRET-KEY-") || head.starts_with(b"# created: ") => {
+            Some("an age identity")
+        }
+        head if head.len() >= 64 && head[..64].iter().all(u8::is_ascii_hexdigit) => {
+            Some("a secret, such as NAME.salt.key or NAME.stream.key")
         }
         head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
         // A tagged COSE_Sign1 (spec/objects.md, section 4).

@@ -103,6 +103,7 @@ pub mod reading;
 pub mod redact;
 mod rejection;
 mod rows;
+mod sanitised;
 mod session;
 pub mod sum;
 pub mod time_server;
@@ -110,8 +111,8 @@ pub mod urgent;
 
 pub use cloud_roster::CloudRoster;
 pub use completeness::{
-    DeviceReport, Incomplete, Lack, Omission, Outage, Redaction, Report, SealGap, Standing,
-    start_text,
+    DeviceReport, Incomplete, Lack, Omission, Outage, Redaction, Report, SanitisedColumn, SealGap,
+    Standing, start_text,
 };
 pub use error::{Error, Stop};
 pub use explain::{Disagreement, Finding};
@@ -120,5 +121,6 @@ pub use input::InputError;
 pub use pinned::{OlderReading, PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
 pub use rows::{NoRows, Rows, Sink};
+pub use sanitised::Origin;
 pub use session::{PIECE, Session};
 pub use urgent::{UrgentAnswer, UrgentCheck, UrgentConflict, UrgentRequest};

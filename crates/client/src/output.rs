@@ -120,18 +120,26 @@ impl<W: Write + Send> Writer<W> {
         Self { format, state: State::Waiting(out) }
     }
 
-    fn start(format: Format, out: W, schema: &Arc<SchemaEntry>) -> Result<State<W>, OutputError> {
+    /// Starts the output of rows with this schema, whose columns sanitisers may have replaced.
+    fn start(
+        format: Format,
+        out: W,
+        schema: &Arc<SchemaEntry>,
+        is_sanitised: bool,
+    ) -> Result<State<W>, OutputError> {
         Ok(match format {
-            Format::Table => State::Table(Table::new(out, schema)?),
-            Format::Csv => State::Csv(Box::new(Csv::new(out, schema)?)),
+            Format::Table => State::Table(Table::new(out, schema, is_sanitised)?),
+            Format::Csv => State::Csv(Box::new(Csv::new(out, schema, is_sanitised)?)),
             Format::JsonLines => State::JsonLines(JsonLines::new(out)),
             #[cfg(feature = "columnar")]
             Format::Arrow => {
-                State::Columnar(Box::new(Columnar::new(ColumnarFormat::Arrow, out, schema)?))
+                let format = ColumnarFormat::Arrow;
+                State::Columnar(Box::new(Columnar::new(format, out, schema, is_sanitised)?))
             }
             #[cfg(feature = "columnar")]
             Format::Parquet => {
-                State::Columnar(Box::new(Columnar::new(ColumnarFormat::Parquet, out, schema)?))
+                let format = ColumnarFormat::Parquet;
+                State::Columnar(Box::new(Columnar::new(format, out, schema, is_sanitised)?))
             }
         })
     }
@@ -144,7 +152,7 @@ impl<W: Write + Send> Writer<W> {
         match self.state {
             // No rows arrived, so the schema is unknown. Write an empty output with the columns
             // that all schemas have.
-            State::Waiting(out) => match Self::start(self.format, out, &none()?)? {
+            State::Waiting(out) => match Self::start(self.format, out, &none()?, false)? {
                 State::Waiting(_) | State::Failed => Ok(()),
                 state => Self { format: self.format, state }.finish(),
             },
@@ -164,7 +172,7 @@ impl<W: Write + Send> Sink for Writer<W> {
             let State::Waiting(out) = std::mem::replace(&mut self.state, State::Failed) else {
                 return Ok(());
             };
-            self.state = Self::start(self.format, out, rows.schema())?;
+            self.state = Self::start(self.format, out, rows.schema(), rows.is_sanitised())?;
         }
         match &mut self.state {
             State::Table(table) => table.rows(rows),
@@ -199,15 +207,27 @@ fn none() -> Result<Arc<SchemaEntry>, OutputError> {
     SchemaEntry::decode(Schema::OPAQUE.as_bytes()).map(Arc::new).map_err(OutputError::of)
 }
 
-/// Checks that rows have the schema for which the columns were created.
-fn same_schema(columns: &SchemaEntry, rows: &Rows<'_>) -> Result<(), OutputError> {
+/// Checks that rows have the schema for which the columns were created. Values of devices and values of
+/// sanitisers are never in one table.
+fn same_schema(
+    columns: &SchemaEntry,
+    is_sanitised: bool,
+    rows: &Rows<'_>,
+) -> Result<(), OutputError> {
+    if is_sanitised != rows.is_sanitised() {
+        return Err(OutputError::unfit(format_args!(
+            "cannot write the rows: some readings of device {} have sanitised columns and others have \
+             not; use --format jsonl",
+            rows.name()
+        )));
+    }
     if columns.digest == rows.schema().digest {
         return Ok(());
     }
     Err(OutputError::unfit(format_args!(
-        "cannot write the rows: device {} has different columns from epoch {} on; ask for \
-         devices and epochs of one schema at a time, or use --format jsonl",
+        "cannot write the rows: device {} has other columns at {} than the rows before; ask for \
+         devices and times with the same columns, or use --format jsonl",
         rows.name(),
-        rows.statement().epoch
+        rows.start_text()
     )))
 }

@@ -15,6 +15,7 @@ use crate::pinned::PinnedSeals;
 pub use crate::proof_scope::{Extent, Scope};
 use crate::rejection::Rejection;
 use crate::rows::Sink;
+use crate::sanitised::Accepted;
 use crate::session::{PIECE, Session, all_threads};
 
 /// Writes a proof while its response arrives. The file appears when [`keep`](Self::keep) is called.
@@ -92,7 +93,7 @@ pub fn verify(
     pinned: Option<&PinnedSeals>,
     sink: &mut dyn Sink,
 ) -> Result<(Scope, Report), Error> {
-    read(source, path, (roster, pinned), KeySource::NONE, sink)
+    read(source, path, (roster, pinned), KeySource::NONE, Accepted::None, sink)
 }
 
 /// Verifies a proof as [`verify`] does, and decrypts the columns for which `keys` has keys.
@@ -107,7 +108,25 @@ pub fn verify_with_keys(
     keys: &mut dyn SealKeys,
     sink: &mut dyn Sink,
 ) -> Result<(Scope, Report), Error> {
-    read(source, path, (roster, pinned), KeySource::new(keys), sink)
+    read(source, path, (roster, pinned), KeySource::new(keys), Accepted::None, sink)
+}
+
+/// Verifies a proof as [`verify_with_keys`] does, and accepts the values by which the sanitisers called
+/// `accepted` replaced those of devices ([`Origin`](crate::Origin)).
+///
+/// # Errors
+/// The errors of [`verify`].
+pub fn verify_sanitised(
+    source: impl Read,
+    path: &Path,
+    (roster, pinned): (&Roster, Option<&PinnedSeals>),
+    accepted: &[String],
+    keys: Option<&mut dyn SealKeys>,
+    sink: &mut dyn Sink,
+) -> Result<(Scope, Report), Error> {
+    let accepted = Accepted::Named(accepted.iter().cloned().collect());
+    let keys = keys.map_or(KeySource::NONE, KeySource::new);
+    read(source, path, (roster, pinned), keys, accepted, sink)
 }
 
 fn read(
@@ -115,13 +134,14 @@ fn read(
     path: &Path,
     (roster, pinned): (&Roster, Option<&PinnedSeals>),
     mut keys: KeySource<'_>,
+    accepted: Accepted,
     sink: &mut dyn Sink,
 ) -> Result<(Scope, Report), Error> {
     if let Some(pinned) = pinned {
         pinned.check_roster(roster)?;
     }
     let session = Session::of_proof(roster, pinned).with_threads(all_threads());
-    let mut session = session.with_key_source(keys.reborrow());
+    let mut session = session.with_key_source(keys.reborrow()).accepting(accepted);
     pieces(source, path, &mut |piece| Ok(session.feed(piece, sink)?))?;
     let scope = session.scope().cloned();
     let (report, _) = session.finish(sink)?;

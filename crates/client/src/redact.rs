@@ -12,16 +12,19 @@
 mod merge;
 mod output;
 mod part;
+mod sanitise;
 mod tree;
 
-pub use merge::merge;
+pub use merge::{MergeError, merge};
+pub use sanitise::{NewColumn, Sanitisation, SanitiseError, sanitise};
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use moteseal_api::{ErrorKind, groups_of};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_verify::sanitised::WaitingStatements;
 use moteseal_verify::{Event, Proven, Roster};
 
 use crate::bundles::device_name;
@@ -29,6 +32,7 @@ use crate::completeness::Report;
 use crate::error::Error;
 use crate::proof::{self, Extent, Scope};
 use crate::rejection::Rejection;
+use crate::sanitised::Accepted;
 use crate::session::Session;
 use output::Output;
 use part::{NoSingleEvents, OwnedPart};
@@ -45,8 +49,32 @@ pub struct Keep {
     /// The readings, of seals that are trees; empty to keep all.
     pub readings: Vec<KeptReadings>,
     /// The names of columns; empty to keep all. The cells of the column groups that have none of them
-    /// are left out, except those of group 0.
+    /// are left out. Only whole groups can be left out, and group 0 cannot, so the names must include
+    /// all columns of the groups that stay (`ColumnNotSeparate`).
     pub columns: Vec<String>,
+}
+
+/// The number of omitted readings below which a digest of them is reported ([`Guessable`]).
+pub const FEW_READINGS: u64 = 8;
+
+/// The result of [`redact`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redacted {
+    /// The report of the verification of the new proof.
+    pub report: Report,
+    /// What a reader of the new proof may learn by guessing.
+    pub guessable: Guessable,
+}
+
+/// The seals of which the new proof has a digest of fewer than [`FEW_READINGS`] omitted readings in
+/// plaintext: of a whole seal, of a level of a star, or of a part of a tree. Digests are not blinded, so a
+/// reader can test guesses of these readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guessable {
+    /// The number of the seals.
+    pub seals: u64,
+    /// The first of them.
+    pub first: Option<(DeviceId, SealIndex, EpochNumber)>,
 }
 
 /// Consecutive readings to keep.
@@ -89,10 +117,7 @@ pub enum RedactError {
         index: SealIndex,
     },
     /// A reading that should be kept is not in the proof.
-    #[error(
-        "the proof has {found} of the readings {first} to {last} of seal {index}; keep only readings \
-         that it shows"
-    )]
+    #[error("{}; keep only readings that it shows", unavailable((*first, *last), *index, *found))]
     ReadingUnavailable {
         /// The index of the seal.
         index: SealIndex,
@@ -114,17 +139,6 @@ pub enum RedactError {
         /// The index of the seal.
         index: SealIndex,
     },
-    /// Single readings should be kept of a tree with column groups.
-    #[error(
-        "seal {index} of {name} is a tree with column groups, of which single readings cannot be \
-         omitted; leave out whole epochs or columns"
-    )]
-    GroupedTree {
-        /// The name of the device.
-        name: String,
-        /// The index of the seal.
-        index: SealIndex,
-    },
     /// A column that should be kept is in no seal of the proof.
     #[error("no seal of the proof has a column {column:?}; they have {known}")]
     UnknownColumn {
@@ -133,12 +147,38 @@ pub enum RedactError {
         /// The names of the columns of the last seal.
         known: String,
     },
+    /// A column that should be left out is in a group that stays.
+    #[error(
+        "the cells of {column} cannot be left out: {column} of {name} is in column group {group}, {why}; \
+         to keep it, name it too"
+    )]
+    ColumnNotSeparate {
+        /// The name of the device.
+        name: String,
+        /// The name of the column.
+        column: String,
+        /// The group of the column.
+        group: u8,
+        /// Why the group stays.
+        why: &'static str,
+    },
     /// The proofs show different readings and different columns of a seal.
     #[error(
         "the proofs show different readings and different columns of seal {index} of {name}; redact \
          one of them to the readings or the columns of the other"
     )]
     NotMergeable {
+        /// The name of the device.
+        name: String,
+        /// The index of the seal.
+        index: SealIndex,
+    },
+    /// The proofs have two different statements of one sanitiser about the same cells.
+    #[error(
+        "a sanitiser signed two different statements about one column group of seal {index} of {name}; \
+         keep both proofs as evidence"
+    )]
+    SanitiserEquivocation {
         /// The name of the device.
         name: String,
         /// The index of the seal.
@@ -166,6 +206,17 @@ pub enum RedactError {
     },
 }
 
+/// Describes which readings of a seal a proof lacks.
+fn unavailable((first, last): (u32, u32), index: SealIndex, found: u64) -> String {
+    match found {
+        0 if first == last => format!("the proof does not show reading {first} of seal {index}"),
+        0 => format!("the proof shows none of the readings {first} to {last} of seal {index}"),
+        _ => format!(
+            "the proof shows only {found} of the readings {first} to {last} of seal {index}"
+        ),
+    }
+}
+
 impl RedactError {
     /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
@@ -175,9 +226,10 @@ impl RedactError {
             Self::AmbiguousSeal { .. } => "AmbiguousSeal",
             Self::ReadingUnavailable { .. } => "ReadingUnavailable",
             Self::SchemeMismatch { .. } => "SchemeMismatch",
-            Self::GroupedTree { .. } => "GroupedTree",
             Self::UnknownColumn { .. } => "UnknownColumn",
+            Self::ColumnNotSeparate { .. } => "ColumnNotSeparate",
             Self::NotMergeable { .. } => "NotMergeable",
+            Self::SanitiserEquivocation { .. } => "SanitiserEquivocation",
             Self::NothingLeft => "NothingLeft",
             Self::NotOneOriginal { .. } => "NotOneOriginal",
             Self::ProofTooLarge { .. } => "ProofTooLarge",
@@ -188,7 +240,7 @@ impl RedactError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotOneOriginal { .. } => ErrorKind::Refused,
+            Self::NotOneOriginal { .. } | Self::SanitiserEquivocation { .. } => ErrorKind::Refused,
             // Other arguments would do.
             _ => ErrorKind::Usage,
         }
@@ -198,7 +250,7 @@ impl RedactError {
 moteseal_api::named_error!(RedactError);
 
 /// Writes a proof that shows only what `keep` names of the proof in `source`, whose path is `path`.
-/// `source` may be redacted already. Returns the report of the new proof, which is written to `out`.
+/// `source` may be redacted already. The new proof is written to `out`.
 ///
 /// Seals outside the range are left out, except the statements of those that lead from the last kept
 /// seal to a signature. Manifests are left out.
@@ -212,7 +264,7 @@ pub fn redact(
     roster: &Roster,
     keep: &Keep,
     out: &Path,
-) -> Result<Report, Error> {
+) -> Result<Redacted, Error> {
     let mut redactor = Redactor {
         roster,
         keep,
@@ -221,9 +273,10 @@ pub fn redact(
         run: Vec::new(),
         found: vec![0; keep.readings.len()],
         columns: keep.columns.clone(),
+        statements: WaitingStatements::default(),
         known: String::new(),
     };
-    let mut session = Session::of_proof(roster, None);
+    let mut session = Session::of_proof(roster, None).accepting(Accepted::All);
     proof::pieces(source, path, &mut |piece| {
         session.observe(piece, &mut |event| redactor.event(event))
     })?;
@@ -243,6 +296,7 @@ struct Redactor<'r> {
     found: Vec<u64>,
     /// The columns to keep that no seal has had so far.
     columns: Vec<String>,
+    statements: WaitingStatements,
     /// The columns of the newest seal.
     known: String,
 }
@@ -254,9 +308,14 @@ impl Redactor<'_> {
                 let (scope, _) =
                     Scope::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
                 let extent = self.narrowed(&scope)?;
-                let output = Output::create(&self.out, &extent, self.roster)?;
+                let scope = Scope::Redacted(extent.clone());
+                let output = Output::create(&self.out, &scope, self.roster)?;
                 self.output = Some((output, extent));
                 Ok(())
+            }
+            Event::Sanitised(signed, cells) => {
+                let pushed = self.statements.push((signed, cells), self.roster);
+                Ok(pushed.map_err(Rejection::from)?)
             }
             Event::Proven(proven) => self.part(proven),
             _ => Ok(()),
@@ -289,6 +348,7 @@ impl Redactor<'_> {
     }
 
     fn part(&mut self, proven: &Proven<'_>) -> Result<(), Error> {
+        let sanitised = self.statements.take(proven, self.roster).map_err(Rejection::from)?;
         let Some((output, extent)) = &mut self.output else { return Ok(()) };
         let statement = proven.seal.statement();
         let (device, index) = (statement.device, statement.index);
@@ -297,10 +357,10 @@ impl Redactor<'_> {
         let (mut part, is_shown) = if !extent.has(device, statement.epoch) {
             (OwnedPart::bare(proven), false)
         } else if readings.is_empty() {
-            (OwnedPart::of(proven), true)
+            (OwnedPart::of(proven, sanitised), true)
         } else if concerns {
             let found = &mut self.found;
-            let part = OwnedPart::keeping(proven, |seq| {
+            let part = OwnedPart::keeping(proven, sanitised, |seq| {
                 let mut is_kept = false;
                 for (run, found) in readings.iter().zip(&mut *found) {
                     let has = run.has(index, seq);
@@ -309,12 +369,12 @@ impl Redactor<'_> {
                 }
                 is_kept
             });
-            let part = part.map_err(|error| {
-                let name = device_name(self.roster, device);
-                match error {
-                    NoSingleEvents::Star => RedactError::SchemeMismatch { name, index },
-                    NoSingleEvents::GroupedTree => RedactError::GroupedTree { name, index },
+            let part = part.map_err(|error| match error {
+                NoSingleEvents::Star => {
+                    let name = device_name(self.roster, device);
+                    Error::from(RedactError::SchemeMismatch { name, index })
                 }
+                NoSingleEvents::Content(error) => Rejection::from(error).into(),
             })?;
             let shows = part.shows_events();
             (part, shows)
@@ -323,8 +383,27 @@ impl Redactor<'_> {
         };
         if !self.keep.columns.is_empty() {
             let schema = Schema::decode(&proven.schema.whole().bytes).unwrap_or(Schema::OPAQUE);
-            part.show_only(groups_of(&schema, &self.keep.columns)).map_err(Rejection::from)?;
+            let kept = groups_of(&schema, &self.keep.columns);
+            part.show_only(kept).map_err(Rejection::from)?;
             if is_shown {
+                let shown = Schema::decode(&proven.schema.bytes).unwrap_or(Schema::OPAQUE);
+                let is_named = |name: &str| self.keep.columns.iter().any(|column| column == name);
+                let stays = |field: &Field<'_>| {
+                    (kept.is_empty() || kept.contains(field.group)) && !is_named(field.name)
+                };
+                if let Some(field) = shown.fields().find(stays) {
+                    return Err(RedactError::ColumnNotSeparate {
+                        name: device_name(self.roster, device),
+                        column: field.name.to_owned(),
+                        group: field.group,
+                        why: if field.group == 0 {
+                            "which every proof shows"
+                        } else {
+                            "like a column that is kept"
+                        },
+                    }
+                    .into());
+                }
                 let has = |name: &String| schema.field(name).is_some();
                 self.columns.retain(|name| !has(name));
                 let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
@@ -338,7 +417,7 @@ impl Redactor<'_> {
         Ok(())
     }
 
-    fn finish(self) -> Result<Report, Error> {
+    fn finish(self) -> Result<Redacted, Error> {
         for (run, found) in self.keep.readings.iter().zip(&self.found) {
             let KeptReadings { index: Some(index), first, last } = *run else { continue };
             let (found, all) = (*found, u64::from(last) - u64::from(first) + 1);
@@ -351,6 +430,7 @@ impl Redactor<'_> {
             let (column, known) = (column.clone(), self.known);
             return Err(RedactError::UnknownColumn { column, known }.into());
         }
-        output.finish()
+        let guessable = output.guessable();
+        Ok(Redacted { report: output.finish()?, guessable })
     }
 }

@@ -6,7 +6,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_seal::sample::{ChoiceError, EpochError};
 use moteseal_verify::redaction::RedactionError;
-use moteseal_verify::{ReadError, ReadErrorKind};
+use moteseal_verify::{ReadError, ReadErrorKind, SanitisedError};
 
 use crate::cloud_roster::CloudRoster;
 use crate::decrypt::PlaintextError;
@@ -150,13 +150,43 @@ pub enum Rejection {
         /// The names of the requested columns that the response hides.
         columns: String,
     },
+    /// A sanitiser replaced columns, and the reader does not accept its values.
+    #[error(
+        "{by} replaced the values of {columns} in seal {index} of device {device}; they are not the \
+         device's. To take them, accept the sanitiser by name"
+    )]
+    ColumnSanitised {
+        /// The device.
+        device: DeviceId,
+        /// The seal's index.
+        index: SealIndex,
+        /// The names of the columns.
+        columns: String,
+        /// The name of the sanitiser.
+        by: String,
+    },
+    /// Sanitised cells were rejected.
+    #[error("{error}{}", at(*device, *index))]
+    Sanitised {
+        /// What is wrong with the statement or the cells.
+        error: SanitisedError,
+        /// The device.
+        device: Option<DeviceId>,
+        /// The seal's index.
+        index: Option<SealIndex>,
+    },
     /// A requested column is not one of a seal's schema.
-    #[error("seal {index} of device {device} has no column {column:?}; its columns are {known}")]
+    #[error(
+        "seal {index} of device {device}, of epoch {epoch}, has no column {column:?}, only {known}; ask \
+         for other columns, or begin where the device has it"
+    )]
     UnknownColumn {
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
+        /// The seal's epoch.
+        epoch: EpochNumber,
         /// The name of the column.
         column: String,
         /// The names of the seal's columns.
@@ -219,6 +249,8 @@ impl Rejection {
             Self::Unended => "Truncated",
             Self::EpochTooLarge { .. } => "TooManyEvents",
             Self::ColumnWithheld { .. } => "ColumnWithheld",
+            Self::ColumnSanitised { .. } => "ColumnSanitised",
+            Self::Sanitised { error, .. } => error.name(),
             Self::UnknownColumn { .. } => "UnknownColumn",
             Self::Groups(error) => error.name(),
             Self::NotAProof { .. } => "NotAProof",
@@ -267,10 +299,11 @@ impl Rejection {
             | Self::Missing { device, .. }
             | Self::Unshown { device, .. }
             | Self::ColumnWithheld { device, .. }
+            | Self::ColumnSanitised { device, .. }
             | Self::UnknownColumn { device, .. }
             | Self::Equivocation { device, .. }
             | Self::EpochTooLarge { device, .. } => Some(*device),
-            Self::NotAsAsked { device, .. } => *device,
+            Self::NotAsAsked { device, .. } | Self::Sanitised { device, .. } => *device,
             _ => None,
         }
     }
@@ -283,9 +316,10 @@ impl Rejection {
             | Self::Plaintext { index, .. }
             | Self::Equivocation { index, .. }
             | Self::ColumnWithheld { index, .. }
+            | Self::ColumnSanitised { index, .. }
             | Self::UnknownColumn { index, .. }
             | Self::Missing { index, .. } => Some(*index),
-            Self::NotAsAsked { index, .. } => *index,
+            Self::NotAsAsked { index, .. } | Self::Sanitised { index, .. } => *index,
             Self::Read(ReadError {
                 kind: ReadErrorKind::Seal(_),
                 run: Some((first, last)),
@@ -304,6 +338,7 @@ impl Rejection {
             | Self::Unshown { epoch, .. }
             | Self::ManifestNotAsAsked { epoch }
             | Self::TwoManifests { epoch }
+            | Self::UnknownColumn { epoch, .. }
             | Self::EpochTooLarge { epoch, .. } => Some(*epoch),
             _ => None,
         }
@@ -465,6 +500,23 @@ mod tests {
                 "NotAProof",
                 Refused,
                 (None, None, None),
+            ),
+            (
+                Rejection::ColumnSanitised {
+                    device,
+                    index,
+                    columns: "t".to_owned(),
+                    by: "gw".to_owned(),
+                },
+                "ColumnSanitised",
+                Refused,
+                (d, i, None),
+            ),
+            (
+                Rejection::Sanitised { error: SanitisedError::CellsMismatch, device: d, index: i },
+                "CellsMismatch",
+                Refused,
+                (d, i, None),
             ),
             (
                 Rejection::UnknownRoster { digest: "00".to_owned() },

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use moteseal_core::record::{DeviceId, Level, Sequence};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, Framing, Level, Sequence};
 use moteseal_lanes::Recall;
 use moteseal_seal::sample::{Choice, Sample, UniformSample};
 use moteseal_seal::{Authentic, Statement};
@@ -10,6 +11,7 @@ use moteseal_verify::SchemaEntry;
 
 use crate::decrypt::{Column, PartColumns, columns_of};
 use crate::error::OutputError;
+use crate::sanitised::{Combined, Origin};
 
 /// What determined the events of a part.
 #[derive(Clone, Copy, Debug)]
@@ -47,17 +49,36 @@ pub struct Rows<'a> {
     pub(crate) asked: &'a [String],
     pub(crate) engine: &'a Recall,
     pub(crate) access: &'a PartColumns,
-    /// The decrypted records, one after the other; `None` if no column was decrypted.
-    pub(crate) decrypted: Option<&'a [u8]>,
+    /// The records to read, one after the other; `None` if these are the sealed ones.
+    pub(crate) replaced: Option<Replaced<'a>>,
+    /// The records in which cells of sanitised groups stand, if the part has such groups.
+    pub(crate) combined: Option<&'a Combined<'a>>,
 }
 
-/// Returns the record to read instead of a sealed one, and removes it from `decrypted`.
-fn readable<'a>(decrypted: &mut Option<&'a [u8]>, sealed: &'a [u8]) -> &'a [u8] {
-    let Some(rest) = decrypted else { return sealed };
-    // A decrypted record has the length of the sealed one.
-    let (record, after) = rest.split_at_checked(sealed.len()).unwrap_or_default();
-    *rest = after;
-    record
+/// The records to read instead of the sealed ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Replaced<'a> {
+    /// Decrypted records, each of the length of the sealed one.
+    Decrypted(&'a [u8]),
+    /// Records of another schema, delimited by the framing.
+    Combined(&'a [u8], Framing),
+}
+
+/// Returns the record to read instead of a sealed one, and removes it from `replaced`.
+fn readable<'a>(replaced: &mut Option<Replaced<'a>>, sealed: &'a [u8]) -> &'a [u8] {
+    match replaced {
+        None => sealed,
+        Some(Replaced::Decrypted(rest)) => {
+            let (record, after) = rest.split_at_checked(sealed.len()).unwrap_or_default();
+            *rest = after;
+            record
+        }
+        Some(Replaced::Combined(rest, framing)) => {
+            let (record, after) = framing.split_first(rest).unwrap_or_default();
+            *rest = after;
+            record
+        }
+    }
 }
 
 impl<'a> Rows<'a> {
@@ -107,12 +128,24 @@ impl<'a> Rows<'a> {
         let is_asked = move |column: &Column<'_>| {
             asked.is_empty() || asked.iter().any(|name| name == column.field().name)
         };
-        columns_of(self.stored, self.access).filter(is_asked)
+        columns_of(self.stored, self.combined, self.access).filter(is_asked)
+    }
+
+    /// Returns the digest of the schema of the records that [`for_each`](Self::for_each) returns.
+    pub(crate) fn record_schema(&self) -> Digest {
+        self.combined.map_or(self.stored.digest, |combined| combined.entry.digest)
+    }
+
+    /// Returns whether a sanitiser replaced columns of the rows.
+    #[must_use]
+    pub fn is_sanitised(&self) -> bool {
+        self.combined.is_some() && self.columns().any(|column| column.origin() != Origin::Device)
     }
 
     /// Returns whether the device's schema has this column.
     pub(crate) fn has_column(&self, name: &str) -> bool {
-        columns_of(self.stored, self.access).any(|column| column.field().name == name)
+        columns_of(self.stored, self.combined, self.access)
+            .any(|column| column.field().name == name)
     }
 
     /// Returns the sealed records. Their encrypted columns are ciphertext.
@@ -146,22 +179,22 @@ impl<'a> Rows<'a> {
     /// Calls `each` with the sequence number, level and record of every row, in ascending order of
     /// the sequence numbers.
     pub fn for_each(&self, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
-        let mut decrypted = self.decrypted;
+        let mut replaced = self.replaced;
         self.sample().for_each(self.engine, |seq, level, sealed| {
-            each(seq, level, readable(&mut decrypted, sealed));
+            each(seq, level, readable(&mut replaced, sealed));
         });
     }
 
     /// Calls `each` with the sequence numbers and records of a few hundred rows at a time, in ascending
     /// order of the sequence numbers. This is efficient for columns.
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[Sequence], &[&'a [u8]])) {
-        let (mut decrypted, mut records) = (self.decrypted, Vec::new());
+        let (mut replaced, mut records) = (self.replaced, Vec::new());
         self.sample().for_each_chunk(self.engine, |chunk| {
-            if decrypted.is_none() {
+            if replaced.is_none() {
                 return each(chunk.seqs, chunk.records);
             }
             records.clear();
-            records.extend(chunk.records.iter().map(|&sealed| readable(&mut decrypted, sealed)));
+            records.extend(chunk.records.iter().map(|&sealed| readable(&mut replaced, sealed)));
             each(chunk.seqs, &records);
         });
     }

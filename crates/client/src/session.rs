@@ -16,6 +16,7 @@ use crate::error::Stop;
 use crate::pinned::{PinnedSeal, PinnedSeals};
 use crate::proof_scope::Scope;
 use crate::rows::{NoRows, Sink};
+use crate::sanitised::Accepted;
 
 /// The recommended number of bytes to pass to a session at once. It is enough work for several
 /// threads.
@@ -71,6 +72,17 @@ impl<'r> Session<'r> {
     #[must_use]
     pub fn with_keys(self, keys: &'r mut dyn SealKeys) -> Self {
         self.with_key_source(KeySource::new(keys))
+    }
+
+    /// Accepts the values by which the sanitisers with these names replaced those of devices. Without
+    /// this, columns that a sanitiser replaced are refused (`ColumnSanitised`).
+    #[must_use]
+    pub fn accept_sanitised(self, names: impl IntoIterator<Item = String>) -> Self {
+        self.accepting(Accepted::Named(names.into_iter().collect()))
+    }
+
+    pub(crate) fn accepting(self, accepted: Accepted) -> Self {
+        Self { checker: self.checker.accepting(accepted), ..self }
     }
 
     pub(crate) fn with_key_source(self, keys: KeySource<'r>) -> Self {

@@ -87,9 +87,16 @@ named_errors! {
         EpochOutOfKeyRange =>
             "the epoch is outside the range of the stream secret; provision the device anew",
         /// No node covers the epoch.
-        NotCovered => "no key for this epoch; ask the owner for a grant that covers it",
+        NotCovered =>
+            "no key of this column in this epoch; ask the owner for a grant of both",
+        /// The group's epochs have changed since the grant was made, and the epoch is now outside the time
+        /// that the owner has granted.
+        GrantOutdated =>
+            "the length of the group's epochs has changed since the grant was made; ask the owner for a new grant",
         /// The key of the epoch has been erased.
-        KeyErased => "the key of this epoch has been erased",
+        KeyErased =>
+            "the key of this epoch has been erased; to seal the epoch again, a device needs a new stream secret \
+             (`moteseal owner add --from`)",
         /// The key does not have the commitment that the seal states.
         WrongKey => "the key is not the one that the device encrypted with",
     }

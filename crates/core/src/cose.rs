@@ -52,6 +52,8 @@ pub enum Typ {
     Agent,
     /// A grant of keys of confidential readings.
     Grant,
+    /// A sanitiser's statement about the cells by which it replaced those of a column group.
+    Sanitised,
 }
 
 impl Typ {
@@ -75,6 +77,7 @@ impl Typ {
             Self::Firmware => "moteseal-firmware+cose",
             Self::Agent => "moteseal-agent+cose",
             Self::Grant => "moteseal-grant+cose",
+            Self::Sanitised => "moteseal-sanitised+cose",
         }
     }
 }

@@ -26,6 +26,9 @@ const HEAD: usize = 16;
 const MAGIC: [u8; 4] = *b"MSP\x01";
 /// The magic bytes of the keys of encrypted columns, which follow a blob.
 const KEYS_MAGIC: [u8; 4] = *b"MSK\x01";
+/// The length of the random bytes that follow the head of the keys of encrypted columns, in bytes: that of
+/// a nonce.
+pub const NONCE_BASE: usize = 12;
 
 named_errors! {
     /// Why a mote cannot use its provisioning blob.
@@ -281,6 +284,8 @@ pub fn blob_end(flash: &[u8]) -> usize {
 pub struct GivenKeys<'a> {
     /// The length of the keys with their head in bytes: what the mote erases.
     pub length: usize,
+    /// Random bytes from which the mote makes its nonces. All zeros if the check value is wrong.
+    pub nonce_base: &'a [u8; NONCE_BASE],
     /// The encodings of the columns' paths, each by [`Path::encode_short`], in the order of the
     /// schema. Empty if the check value is wrong, as of keys that are partly erased.
     pub paths: &'a [u8],
@@ -297,22 +302,25 @@ impl<'a> GivenKeys<'a> {
     #[must_use]
     pub fn read(flash: &'a [u8]) -> Option<Self> {
         let (body, check) = body_of(flash, KEYS_MAGIC)?;
-        let paths = if keys_check_value(body) == check { body } else { &[] };
-        Some(Self { length: HEAD + body.len(), paths })
+        let valid = if keys_check_value(body) == check { body } else { &[] };
+        let (nonce_base, paths) = valid.split_first_chunk().unwrap_or((&[0; NONCE_BASE], &[]));
+        Some(Self { length: HEAD + body.len(), nonce_base, paths })
     }
 }
 
-/// Writes the keys that follow a blob to `out`, and returns their length. The caller must zero `out`
-/// after use.
+/// Writes the keys that follow a blob to `out`, and returns their length. The caller must draw
+/// `nonce_base` at random for each blob, and must zero `out` after use.
 ///
 /// # Errors
 /// [`BufferTooSmall`].
 pub fn encode_keys<'p>(
+    nonce_base: &[u8; NONCE_BASE],
     paths: impl IntoIterator<Item = &'p Path>,
     out: &mut [u8],
 ) -> Result<usize, BufferTooSmall> {
     let (head, body) = out.split_first_chunk_mut::<HEAD>().ok_or(BufferTooSmall)?;
-    let mut end = 0;
+    *body.first_chunk_mut().ok_or(BufferTooSmall)? = *nonce_base;
+    let mut end = NONCE_BASE;
     for path in paths {
         let mut buffer = Zeroizing::new([0; PATH]);
         let short = path.encode_short(&mut buffer);

@@ -36,6 +36,7 @@
 //!     // Sorted by id.
 //!     devices: &[DeviceDraft { name: "dev1", since: 0, terms: &[Term::always(certificate)] }],
 //!     owners: &[],
+//!     sanitisers: &[],
 //! };
 //! let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
 //! let file = draft.sign(&operator, &mut scratch, &mut out)?;
@@ -60,6 +61,7 @@ use crate::signature::{PublicKey, SignError, SignatureError};
 mod draft;
 mod owner;
 mod period;
+mod sanitiser;
 mod term;
 
 pub use draft::{DeviceDraft, RosterDraft};
@@ -67,6 +69,8 @@ use owner::Owners;
 pub use owner::{Owner, OwnerDraft, owner_id};
 pub use period::Period;
 use period::Periods;
+use sanitiser::Sanitisers;
+pub use sanitiser::{Right, RightDraft, Sanitiser, SanitiserDraft, sanitiser_id};
 pub use term::{Device, NoKey, Term};
 
 /// The longest epoch, in milliseconds: 2^53.
@@ -121,6 +125,8 @@ named_errors! {
         UnsortedDevices => "the devices are not sorted by id",
         /// The owners are not sorted by id, ascending, or two owners have the same id.
         UnsortedOwners => "the owners are not sorted by id, or two have the same id",
+        /// The sanitisers are not sorted by id, ascending, or two sanitisers have the same id.
+        UnsortedSanitisers => "the sanitisers are not sorted by id, or two have the same id",
         /// The number of past digests differs from the number of earlier versions.
         HistoryLength => "the number of past digests differs from the number of earlier versions",
         /// The number of levels is not 1 to [`MAX_LEVELS`].
@@ -134,10 +140,11 @@ named_errors! {
         EpochStartMismatch => "a period does not start where the epoch before its first one ends",
         /// The last epoch is before the first epoch of the newest period.
         EpochRangeEmpty => "the last epoch is before the first",
-        /// A draft of the first version has more than one period, a querier, an owner, a term that is
-        /// limited or a device since a later version, which only later versions can have.
+        /// A draft of the first version has more than one period, a querier, an owner, a sanitiser, a
+        /// term that is limited or a device since a later version, which only later versions can have.
         NotAFirstVersion =>
-            "the first version of a roster has one period, no querier, no owners and no limited terms",
+            "the first version of a roster has one period, no querier, no owners, no sanitisers and \
+             no limited terms",
         /// The budget is 0.
         BudgetOutOfRange => "the budget must be at least 1 event",
         /// The scratch or output buffer is too small.
@@ -236,6 +243,7 @@ pub struct Roster<'a> {
     querier: Option<&'a [u8]>,
     devices: &'a [u8],
     owners: Owners<'a>,
+    sanitisers: Sanitisers<'a>,
 }
 
 impl<'a> Roster<'a> {
@@ -261,8 +269,9 @@ impl<'a> Roster<'a> {
         for bytes in coordinators.chain(roster.querier) {
             Certificate::open(bytes, operator).map_err(RosterError::of_certificate)?;
         }
-        for owner in roster.owners() {
-            Certificate::open(owner.bytes, operator).map_err(RosterError::of_certificate)?;
+        let sanitisers = roster.sanitisers().map(|sanitiser| sanitiser.bytes);
+        for bytes in roster.owners().map(|owner| owner.bytes).chain(sanitisers) {
+            Certificate::open(bytes, operator).map_err(RosterError::of_certificate)?;
         }
         for device in roster.devices() {
             for term in device.terms() {
@@ -282,7 +291,7 @@ impl<'a> Roster<'a> {
         let group = GroupId(reader.fixed()?);
         let version = reader.uint()?;
         let is_first = version == 0;
-        if !(if is_first { 12..=12 } else { 9..=10 }).contains(&fields) {
+        if !(if is_first { 12..=12 } else { 9..=11 }).contains(&fields) {
             return Err(DecodeError::UnexpectedType.into());
         }
         let history = read_history(&mut reader)?;
@@ -310,7 +319,11 @@ impl<'a> Roster<'a> {
         for _ in 0..listed.array_any()? {
             Device::read(&mut listed, is_first)?.check_shape()?;
         }
-        let owners = if fields == 10 { Owners::read(&mut reader)? } else { Owners::NONE };
+        let (owners, sanitisers) = match fields {
+            10 => (Owners::read(&mut reader)?, Sanitisers::NONE),
+            11 => (Owners::read_any(&mut reader)?, Sanitisers::read(&mut reader)?),
+            _ => (Owners::NONE, Sanitisers::NONE),
+        };
 
         check_name(group_name)?;
         if group != GroupId::of(group_name) {
@@ -342,6 +355,7 @@ impl<'a> Roster<'a> {
             querier,
             devices,
             owners,
+            sanitisers,
         };
         roster.check_devices()?;
         Ok(roster)
@@ -355,6 +369,7 @@ impl<'a> Roster<'a> {
             return Err(RosterError::CertificateMismatch);
         }
         self.owners.check(self.group_name, self.group)?;
+        self.sanitisers.check(self.group_name, self.group)?;
         let mut last = None;
         for device in self.devices() {
             device.check(self.group_name, self.group, self.version)?;
@@ -490,6 +505,11 @@ impl<'a> Roster<'a> {
     /// Returns the owners of confidential readings, sorted by id.
     pub fn owners(&self) -> impl Iterator<Item = Owner<'a>> + use<'a> {
         self.owners.iter()
+    }
+
+    /// Returns the sanitisers, sorted by id.
+    pub fn sanitisers(&self) -> impl Iterator<Item = Sanitiser<'a>> + use<'a> {
+        self.sanitisers.iter()
     }
 
     /// Returns the devices, sorted by id. This includes devices that no longer belong to the group:

@@ -121,7 +121,8 @@ named_errors! {
         InvalidTextLength => "a text must state the length of the longest value, 1 to 254 bytes, \
             such as text32",
         /// The suite of an encrypted column does not exist.
-        UnknownSuite => "the suite of an encrypted column is unknown; update the software",
+        UnknownSuite => "the suite of an encrypted column is unknown; the marks are ! and !aes, or update \
+            the software",
         /// There are more than [`MAX_ENCRYPTED`](crate::confidential::MAX_ENCRYPTED) encrypted columns.
         TooManyEncryptedFields => "a schema has at most 16 encrypted columns",
         /// A group is not 0 to 7.
@@ -134,7 +135,7 @@ named_errors! {
             encrypt the column, or move it to group 0",
         /// The text is not `name:unit:type`, with or without `/divisor`, `+offset`, `?`, `~`, `!`,
         /// `@group` and `#id`.
-        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!][@GROUP][#ID], \
+        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?][~][!|!aes][@GROUP][#ID], \
             such as temperature:Cel:i16/100",
         /// The output buffer is too small.
         BufferTooSmall => "the schema does not fit the buffer",

@@ -117,7 +117,10 @@ pub struct ImportError {
     pub kind: ImportErrorKind,
 }
 
-/// The errors of a table, and of the request to import it.
+/// The errors of a table, and of the request to import it. Errors are logged, and the values of encrypted
+/// columns must not leave the process, so errors do not have them. A table without a header, or with
+/// shifted cells, has these values in other places: if a column is encrypted, errors have neither names of
+/// the header nor a time that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportErrorKind {
@@ -148,12 +151,12 @@ pub enum ImportErrorKind {
     #[error("name the columns to seal with --column NAME:UNIT:TYPE[/DIVISOR][+OFFSET][?]")]
     NoColumns,
     /// The table has no such column.
-    #[error("there is no column {name:?}; the file has {}", .columns.join(", "))]
+    #[error("there is no column {name:?}; {}", header(.columns.as_deref()))]
     UnknownColumn {
         /// The name that was not found.
         name: String,
-        /// The names of the table's columns.
-        columns: Vec<String>,
+        /// The names of the table's columns; `None` if a column is encrypted.
+        columns: Option<Vec<String>>,
     },
     /// A row has a different number of columns than the header.
     #[error(
@@ -167,14 +170,14 @@ pub enum ImportErrorKind {
         expected: usize,
     },
     /// A value cannot be recorded in its field.
-    #[error("column {column}: {value:?} does not fit {spec}: {}", .error.named())]
+    #[error("column {column}: {} does not fit {spec}: {}", quoted(.value.as_deref()), .error.named())]
     Value {
         /// The column.
         column: String,
         /// The field, as specified.
         spec: String,
-        /// The value.
-        value: String,
+        /// The value; `None` if the column is encrypted.
+        value: Option<String>,
         /// Why the value cannot be recorded.
         error: ValueError,
     },
@@ -196,12 +199,15 @@ pub enum ImportErrorKind {
         length: usize,
     },
     /// A time cannot be parsed.
-    #[error("column {column}: {value:?} is not a time{}", expected_time(*.expected))]
+    #[error(
+        "column {column}: {} is not a time{}",
+        quoted(.value.as_deref()), expected_time(*.expected)
+    )]
     Time {
         /// The column.
         column: String,
-        /// The value.
-        value: String,
+        /// The value; `None` if a column is encrypted.
+        value: Option<String>,
         /// The format of the first row's time; `None` if the value is in the first row.
         expected: Option<TimeFormat>,
     },
@@ -209,13 +215,13 @@ pub enum ImportErrorKind {
     #[error(
         "times go back: {} is before {} in line {before_line}; sort the file by time, or give \
          --sort",
-        display_ms(*.unix_ms), display_ms(*.before_ms)
+        display_time(*.unix_ms), display_time(*.before_ms)
     )]
     ClockGoesBack {
-        /// The time of the row, in milliseconds since 1970.
-        unix_ms: u64,
-        /// The time of the previous row, in milliseconds since 1970.
-        before_ms: u64,
+        /// The time of the row, in milliseconds since 1970; `None` if the time's column is encrypted.
+        unix_ms: Option<u64>,
+        /// The time of the previous row, in milliseconds since 1970, if it may be shown.
+        before_ms: Option<u64>,
         /// The line of the previous row.
         before_line: u64,
     },
@@ -223,11 +229,11 @@ pub enum ImportErrorKind {
     #[error(
         "{} is in the future, and after it is sealed, the device can seal no earlier reading; \
          correct its time or this machine's clock, or give --allow-future",
-        display_ms(*.unix_ms)
+        display_time(*.unix_ms)
     )]
     Future {
-        /// The time, in milliseconds since 1970.
-        unix_ms: u64,
+        /// The time, in milliseconds since 1970; `None` if the time's column is encrypted.
+        unix_ms: Option<u64>,
     },
     /// Epochs are too long for the 4 bytes of a `time` field.
     #[error("--keep-time allows epochs of at most 49 days; use shorter epochs or omit it")]
@@ -245,6 +251,24 @@ impl fmt::Display for ImportError {
 }
 
 impl std::error::Error for ImportError {}
+
+/// Returns a value in quotes, if it may be shown.
+fn quoted(value: Option<&str>) -> String {
+    value.map_or_else(|| "the value".to_owned(), |value| format!("{value:?}"))
+}
+
+/// Returns a time as text, if it may be shown.
+fn display_time(unix_ms: Option<u64>) -> String {
+    unix_ms.map_or_else(|| "the time".to_owned(), display_ms)
+}
+
+/// Returns what the header has, if it may be shown.
+fn header(columns: Option<&[String]>) -> String {
+    columns.map_or_else(
+        || "compare it with the first line of the file, which has the columns' names".to_owned(),
+        |columns| format!("the file has {}", columns.join(", ")),
+    )
+}
 
 /// Returns the end of the message about a time that cannot be parsed. It names the accepted
 /// formats, or the format of the first row.
@@ -303,16 +327,22 @@ impl Import {
     }
 
     fn rows(&self, from: impl Read, line: &mut Option<u64>) -> Result<Recording, ImportErrorKind> {
+        // Specifications that are wrong may be meant for encrypted columns.
+        let is_secret =
+            self.specs().map_or(true, |specs| specs.iter().any(|of| of.suite.is_some()));
         let mut table = Table::open(from, self.delimiter).map_err(|error| match error {
             TableError::Io(error) => ImportErrorKind::Io(error),
             TableError::Empty => ImportErrorKind::Empty,
+            TableError::DuplicateColumn(_) if is_secret => {
+                ImportErrorKind::Table(TableError::DuplicateColumn(None))
+            }
             error => ImportErrorKind::Table(error),
         })?;
         let find = |name: &str| {
             table.columns().iter().position(|column| column == name).ok_or_else(|| {
                 ImportErrorKind::UnknownColumn {
                     name: name.to_owned(),
-                    columns: table.columns().to_vec(),
+                    columns: (!is_secret).then(|| table.columns().to_vec()),
                 }
             })
         };
@@ -325,6 +355,11 @@ impl Import {
         let specs: Vec<Field<'_>> = self.specs()?;
         let columns: Vec<usize> =
             specs.iter().map(|field| find(field.name)).collect::<Result<_, _>>()?;
+        let is_secret_time = match &self.clock {
+            Clock::Column(name) => specs.iter().any(|of| of.name == name && of.suite.is_some()),
+            Clock::Every { .. } => false,
+        };
+        let shown_time = |unix_ms: u64| (!is_secret_time).then_some(unix_ms);
         let mut fields = specs.clone();
         let time_name = match &self.clock {
             Clock::Column(name) if specs.iter().all(|field| field.name != name) => name.as_str(),
@@ -404,7 +439,7 @@ impl Import {
                     let expected = recording.time_format;
                     let fail = || ImportErrorKind::Time {
                         column: column.clone(),
-                        value: value.to_owned(),
+                        value: (!is_secret).then(|| value.to_owned()),
                         expected,
                     };
                     let format = match expected {
@@ -417,11 +452,12 @@ impl Import {
                 }
             };
             if self.latest_ms.is_some_and(|latest| unix_ms > latest) {
-                return Err(ImportErrorKind::Future { unix_ms });
+                return Err(ImportErrorKind::Future { unix_ms: shown_time(unix_ms) });
             }
             if let Some((before_ms, before_line)) =
                 before.filter(|&(before_ms, _)| unix_ms < before_ms && !self.sort)
             {
+                let (unix_ms, before_ms) = (shown_time(unix_ms), shown_time(before_ms));
                 return Err(ImportErrorKind::ClockGoesBack { unix_ms, before_ms, before_line });
             }
             before = Some((unix_ms, row.line()));
@@ -446,7 +482,7 @@ impl Import {
                     field.write(&value, &mut record).map_err(|error| ImportErrorKind::Value {
                         column: names[*column].clone(),
                         spec: field.to_string(),
-                        value: row.value(*column).to_owned(),
+                        value: field.suite.is_none().then(|| row.value(*column).to_owned()),
                         error,
                     })?;
                 }

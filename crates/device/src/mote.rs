@@ -462,15 +462,20 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         if index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
         }
-        if self.profile.groups.is_some() && self.profile.scheme == Scheme::Tree {
-            return Err(SealRefused::GroupedTree);
-        }
         if keys.is_some() != self.profile.columns.is_some() {
             return Err(SealRefused::NoStreamSecret);
         }
         self.keys.signer(index, epoch)?;
         let salt = self.salt_key.salt(self.profile.device, index);
         let levels = self.profile.levels_in(epoch);
+        let forwarder = Forwarder::new(
+            index,
+            epoch,
+            (self.profile.scheme, self.profile.framing),
+            levels,
+            self.session.round_of(epoch),
+        );
+        let sends_all = self.profile.groups.is_some() && self.profile.scheme == Scheme::Tree;
         self.open = Some(Open {
             index,
             epoch,
@@ -478,13 +483,7 @@ impl<K: Signer, const N: usize> Mote<K, N> {
             folded: Folded::new(&self.profile),
             counters: Counters::new(levels),
             answers: self.unstated.take(),
-            forwarder: Box::new(Forwarder::new(
-                index,
-                epoch,
-                (self.profile.scheme, self.profile.framing),
-                levels,
-                self.session.round_of(epoch),
-            )),
+            forwarder: Box::new(if sends_all { forwarder.with_all_events() } else { forwarder }),
             keys,
         });
         self.chain.next_index.0 += 1;
@@ -523,7 +522,8 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
         if let Some(epochs) = &mut self.epochs {
             let schema = (&self.profile.schema[..], self.profile.framing);
-            epochs.close(&seal, &item, schema, &signature);
+            let layout = self.profile.groups.as_deref();
+            epochs.close(&seal, &item, (schema, layout), &signature);
         }
         self.chain.position = seal.position();
         if let Some(Open { index, answers, mut forwarder, .. }) = self.open.take() {

@@ -145,6 +145,13 @@ pub enum OutboxError {
         .0.display()
     )]
     ColumnCount(PathBuf),
+    /// The stream secret is an earlier one than that of the file.
+    #[error(
+        "the stream secret is older than the one from which {} has the keys, and readings would be open to \
+         grants of the older one; give the device the newest secret (`moteseal owner copy`), or none",
+        .0.display()
+    )]
+    SecretNotLater(PathBuf),
     /// There is a bundle whose index is the state's next index or a later one, so the state does
     /// not record it.
     #[error(
@@ -197,6 +204,7 @@ impl OutboxError {
             Self::NoStreamSecret(_) => "NoStreamSecret",
             Self::Key(error) => error.name(),
             Self::ColumnCount(_) => "ColumnCount",
+            Self::SecretNotLater(_) => "SecretNotLater",
             Self::Unknown { .. } => "UnknownBundle",
         }
     }

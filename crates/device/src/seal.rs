@@ -164,9 +164,6 @@ named_errors! {
             /// The record's length in bytes.
             length: usize,
         } => "a record of {length} bytes is too long; in a group with a budget, the maximum is {MAX_RECORD}",
-        /// The schema has column groups, and the device forwards the events of trees.
-        GroupedTree => "a device of a group with a budget cannot seal column groups as a tree; seal \
-            them as a star",
         /// The device has used up its indices.
         IndexExhausted => "the device has used all its 2^32 indices; give it a new name",
         /// The signer failed.

@@ -27,7 +27,7 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -72,6 +72,27 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     Temporary::create(path, mode)?.filled(bytes)?.replace(path)?;
     sync_folder_of(path)
+}
+
+/// Replaces a file durably, like [`replace`], and then overwrites the previous content with zeros, for
+/// files with secrets that must not be kept. A file system or disk that writes changed data to another
+/// place may keep a copy. If the file has another name (a hard link), that name has only zeros afterwards.
+///
+/// # Errors
+/// The errors of the operating system. The file has the previous or the new content, and the call can be
+/// repeated.
+pub fn replace_erasing(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let previous = File::options().write(true).open(path).ok();
+    replace(path, bytes, mode)?;
+    let Some(previous) = previous else { return Ok(()) };
+    let (length, zeros) = (previous.metadata()?.len(), [0; 1 << 12]);
+    let mut place = 0;
+    while place < length {
+        let count = usize::try_from(length - place).unwrap_or(zeros.len()).min(zeros.len());
+        previous.write_all_at(&zeros[..count], place)?;
+        place += count as u64;
+    }
+    previous.sync_data()
 }
 
 /// Creates a file, completely or not at all. Never replaces a file.
@@ -313,6 +334,24 @@ mod tests {
         fs::create_dir(&named).unwrap();
         Temporary::create_named(named.clone(), PRIVATE).unwrap_err();
         assert!(named.is_dir());
+    }
+
+    #[test]
+    fn the_previous_content_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets");
+        replace_erasing(&path, b"first", PRIVATE).unwrap();
+        for length in [5, 4096, 10_000] {
+            let old = vec![7; length];
+            replace(&path, &old, PRIVATE).unwrap();
+            let held = File::open(&path).unwrap();
+            replace_erasing(&path, b"new", PRIVATE).unwrap();
+            let mut left = vec![1; length];
+            held.read_exact_at(&mut left, 0).unwrap();
+            assert!(left.iter().all(|byte| *byte == 0), "{length}");
+            assert_eq!(held.metadata().unwrap().len(), length as u64);
+            assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"new".to_vec(), 0o600));
+        }
     }
 
     #[test]

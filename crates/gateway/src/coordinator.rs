@@ -14,7 +14,7 @@
 //! subtrees between kept events. A rejected frame is counted under the name of its error and
 //! affects no other device.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 
@@ -26,14 +26,14 @@ use moteseal_core::record::{
 use moteseal_core::roster::Directory as _;
 use moteseal_seal::sample::Coordinator;
 use moteseal_seal::wire::{Acknowledgement, MAX_ACKNOWLEDGEMENT, StoredSeal, Uplink};
-use moteseal_seal::{Authentic, Seal, tree};
+use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{Roster, SchemaEntry};
 use zeroize::Zeroizing;
 
 use self::intake::Open;
 use self::schemas::{Held, Schemas};
-use crate::pruned::Pruned;
 use crate::queues::{Queues, Slot};
+use crate::trees::Trees;
 pub use error::Refused;
 pub use urgent::EventRefused;
 
@@ -211,9 +211,9 @@ struct Sealed {
 enum Evidence {
     /// For a star, the block digest `D_i` of every level that is not null.
     Blocks(Box<[Digest; MAX_LEVELS]>),
-    /// For a tree, the roots of the subtrees between kept events, and for each level the sequence
-    /// numbers of its kept events in ascending order.
-    Roots { roots: Pruned, seqs: BTreeMap<u8, Vec<Sequence>> },
+    /// For a tree, or the trees of column groups: the roots of the subtrees between kept events, and for
+    /// each level the sequence numbers of its kept events in ascending order.
+    Roots { trees: Trees, seqs: BTreeMap<u8, Vec<Sequence>> },
 }
 
 impl fmt::Debug for GroupCoordinator {
@@ -414,33 +414,34 @@ impl GroupCoordinator {
     }
 
     /// Returns an upper bound on the number of digests in the bundles of trees. It counts the roots
-    /// of dropped events, and one digest for each event that may still be dropped. The digests may
-    /// take more bytes than the frames from which they were computed.
+    /// of dropped events, and one digest in each tree of a seal for each event that may still be dropped.
+    /// The digests may take more bytes than the frames from which they were computed.
     #[must_use]
     pub fn digests(&self) -> u64 {
-        let roots_of_open =
-            |open: &Open| open.roots().map(|roots| (open.followed.epoch, roots.len()));
-        let open = self
-            .devices
-            .iter()
-            .filter_map(|member| member.open.as_deref())
-            .filter_map(roots_of_open);
+        let of_open = |open: &Open| {
+            let (roots, trees) = open.roots()?;
+            Some((open.followed.epoch, roots, trees))
+        };
+        let open =
+            self.devices.iter().filter_map(|member| member.open.as_deref()).filter_map(of_open);
         let epochs = || self.epochs.iter().chain(&self.late);
         let sealed = epochs().flat_map(|(epoch, state)| {
-            let roots = state.sealed.iter().filter_map(|sealed| match &sealed.evidence {
+            let trees = state.sealed.iter().filter_map(|sealed| match &sealed.evidence {
                 Evidence::Blocks(_) => None,
-                Evidence::Roots { roots, .. } => Some(roots.len()),
+                Evidence::Roots { trees, .. } => Some(trees),
             });
-            roots.map(|roots| (*epoch, roots))
+            trees.map(|trees| (*epoch, trees.roots(), trees.count()))
         });
-        let (mut total, mut of_trees) = (0, BTreeSet::new());
-        for (epoch, roots) in open.chain(sealed) {
+        // For each epoch with trees, the largest number of trees of a seal.
+        let (mut total, mut most) = (0, BTreeMap::new());
+        for (epoch, roots, trees) in open.chain(sealed) {
             total += roots as u64;
-            of_trees.insert(epoch);
+            let most: &mut usize = most.entry(epoch).or_default();
+            *most = trees.max(*most);
         }
-        let kept = epochs()
-            .filter(|(epoch, _)| of_trees.contains(epoch))
-            .map(|(_, state)| state.coordinator.kept());
+        let kept = epochs().filter_map(|(epoch, state)| {
+            most.get(epoch).map(|trees| state.coordinator.kept() * *trees as u64)
+        });
         total + kept.sum::<u64>()
     }
 
@@ -618,10 +619,10 @@ impl Sealed {
     fn forget(&mut self, levels: &Range<u8>) {
         for level in levels.clone() {
             let Some(block) = self.events.remove(&level) else { continue };
-            if let Evidence::Roots { roots, seqs } = &mut self.evidence {
+            if let Evidence::Roots { trees, seqs } = &mut self.evidence {
                 let seqs = seqs.remove(&level).unwrap_or_default();
                 for (seq, record) in seqs.into_iter().zip(records(self.framing, &block)) {
-                    roots.drop_leaf(seq, tree::leaf(record));
+                    trees.drop_record(seq, record);
                 }
             }
         }

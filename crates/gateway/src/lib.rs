@@ -77,6 +77,7 @@ pub mod serial;
 pub mod service;
 pub mod station;
 pub mod sum;
+mod trees;
 mod uplink;
 mod urgent;
 

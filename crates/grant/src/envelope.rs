@@ -26,8 +26,9 @@ pub const MAX_RECIPIENTS: usize = 64;
 pub const MAX_IDENTITY_FILE: usize = 64 << 10;
 /// The work factor of scrypt for new files: 2^18 rounds, which take 256 MiB of memory.
 pub const WORK_FACTOR: u8 = 18;
-/// The largest work factor of scrypt that is accepted: 2^20 rounds, which take 1 GiB of memory.
-pub const MAX_WORK_FACTOR: u8 = 20;
+/// The largest work factor of scrypt that is accepted. Each step more doubles the time and the memory that
+/// a file from somebody else costs its reader.
+pub const MAX_WORK_FACTOR: u8 = WORK_FACTOR;
 
 moteseal_core::named_errors! {
     /// Why a file was not encrypted or decrypted, or why a recipient or an identity was rejected.
@@ -47,7 +48,7 @@ moteseal_core::named_errors! {
         /// The passphrase is empty.
         EmptyPassphrase => "the passphrase is empty",
         /// The work factor is not 1 to [`MAX_WORK_FACTOR`].
-        WorkFactorOutOfRange => "the work factor must be 1 to 20",
+        WorkFactorOutOfRange => "the work factor must be 1 to 18",
         /// The file, its header or its content is longer than the limits.
         FileTooLong => "the file is longer than allowed",
         /// The file is not in the age format.

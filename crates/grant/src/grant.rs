@@ -2,7 +2,7 @@
 //! encrypted for recipients (spec/grants.md, section 3).
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::confidential::{ColumnId, Node};
@@ -11,7 +11,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::identity::protected;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId};
 use moteseal_core::signature::{SignError, Signer};
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 use zeroize::Zeroizing;
 
 use crate::encoding::{NODE, encode, is_plain, read_nodes, write_nodes};
@@ -54,14 +54,16 @@ moteseal_core::named_errors! {
         EpochOutOfKeyRange {
             /// The device.
             device: DeviceId
-        } => "the epochs are outside the range of the stream secret of device {device}",
+        } => "the epochs are outside the range of the stream secret of device {device}; \
+              choose other epochs, or leave the device out",
         /// The owner forgot the keys of the first epochs.
         Forgotten {
             /// The device.
             device: DeviceId,
             /// The first epoch whose keys the owner still has.
             first: EpochNumber
-        } => "the owner has forgotten the keys of device {device} before epoch {first}",
+        } => "the owner has forgotten the keys of device {device} before epoch {first}; \
+              begin there or later, or leave the device out",
         /// The purpose is too long or has control characters.
         InvalidPurpose => "the purpose must be at most 256 bytes of UTF-8 without control characters",
         /// The grant is longer than the limit.
@@ -117,12 +119,50 @@ pub(crate) struct StreamKeys {
     pub(crate) columns: Vec<(ColumnId, Vec<Node>)>,
 }
 
+/// The time that a grant opens, in Unix milliseconds. It binds the epochs of the grant to the lengths that
+/// they had when the owner made it: a later change of these lengths gives the keys no other time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantedTime {
+    /// The start of the first epoch.
+    pub since_ms: u64,
+    /// The end of the last epoch, which is not part of the time; `None` if it is 2^64 or later.
+    pub until_ms: Option<u64>,
+}
+
+impl GrantedTime {
+    fn of(epochs: &RangeInclusive<EpochNumber>, calendar: &Calendar) -> Self {
+        Self {
+            since_ms: calendar.start_ms(*epochs.start()).unwrap_or(u64::MAX),
+            until_ms: end_ms(*epochs.end(), calendar),
+        }
+    }
+
+    /// Returns whether an epoch is completely within the time.
+    pub(crate) fn has(&self, epoch: EpochNumber, calendar: &Calendar) -> bool {
+        let starts = calendar.start_ms(epoch).is_some_and(|start| self.since_ms <= start);
+        let ends = |until| end_ms(epoch, calendar).is_some_and(|end| end <= until);
+        starts && self.until_ms.is_none_or(ends)
+    }
+
+    /// Returns the epochs that are completely within the time.
+    pub(crate) fn epochs(&self, calendar: &Calendar) -> Range<EpochNumber> {
+        let end = self.until_ms.map_or(EpochNumber(u64::MAX), |until| calendar.epoch_of(until));
+        calendar.epoch_from(self.since_ms)..end
+    }
+}
+
+/// Returns the end of an epoch, in Unix milliseconds; `None` if that is 2^64 or more.
+fn end_ms(epoch: EpochNumber, calendar: &Calendar) -> Option<u64> {
+    calendar.start_ms(epoch)?.checked_add(calendar.epoch_ms(epoch))
+}
+
 /// The payload of a grant.
 #[derive(Debug)]
 pub(crate) struct Payload {
     pub(crate) group: GroupId,
     pub(crate) roster: Digest,
     pub(crate) owner: DeviceId,
+    pub(crate) time: GrantedTime,
     pub(crate) not_after_ms: Option<u64>,
     pub(crate) purpose: String,
     pub(crate) audience: Audience,
@@ -138,15 +178,16 @@ impl Payload {
         };
         let column = |(_, nodes): &(ColumnId, Vec<Node>)| 32 + nodes.len() * NODE;
         let stream = |stream: &StreamKeys| 48 + stream.columns.iter().map(column).sum::<usize>();
-        160 + self.purpose.len() + audience + self.streams.iter().map(stream).sum::<usize>()
+        180 + self.purpose.len() + audience + self.streams.iter().map(stream).sum::<usize>()
     }
 
     /// Encodes the payload.
     pub(crate) fn encode(&self) -> Result<Zeroizing<Vec<u8>>, BufferTooSmall> {
         encode(self.bound(), |out| {
-            out.array(8)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.roster.0)?;
-            out.bytes(&self.owner.0)?.optional(self.not_after_ms, Writer::uint)?;
-            out.text(&self.purpose)?;
+            out.array(10)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.roster.0)?;
+            out.bytes(&self.owner.0)?.uint(self.time.since_ms)?;
+            out.optional(self.time.until_ms, Writer::uint)?;
+            out.optional(self.not_after_ms, Writer::uint)?.text(&self.purpose)?;
             match &self.audience {
                 Audience::Recipients(texts) => {
                     out.array(texts.len() as u64)?;
@@ -174,11 +215,13 @@ impl Payload {
         let mut reader = Reader::new(bytes)?;
         let fields = reader.array_any()?;
         reader.version()?;
-        if fields != 8 {
+        if fields != 10 {
             return Err(DecodeError::UnexpectedType);
         }
         let (group, roster) = (GroupId(reader.fixed()?), Digest(reader.fixed()?));
         let owner = DeviceId(reader.fixed()?);
+        let (since_ms, until_ms) = (reader.u64()?, reader.optional(Reader::u64)?);
+        let time = GrantedTime { since_ms, until_ms };
         let not_after_ms = reader.optional(Reader::u64)?;
         let purpose = reader.text()?.to_owned();
         let audience = if reader.at_array() {
@@ -206,7 +249,7 @@ impl Payload {
             }
             streams.push(StreamKeys { device, generation, base, columns });
         }
-        let payload = Self { group, roster, owner, not_after_ms, purpose, audience, streams };
+        let payload = Self { group, roster, owner, time, not_after_ms, purpose, audience, streams };
         if payload.is_valid() { Ok(payload) } else { Err(DecodeError::FieldOutOfRange) }
     }
 
@@ -234,6 +277,7 @@ impl Payload {
         };
         let key = |stream: &StreamKeys| (stream.device, stream.generation);
         has_audience
+            && self.time.until_ms.is_none_or(|until| self.time.since_ms < until)
             && is_plain(&self.purpose, MAX_PURPOSE)
             && !self.streams.is_empty()
             && self.streams.is_sorted_by(|one, other| key(one) < key(other))
@@ -303,6 +347,7 @@ impl Owner {
             group: roster_group(roster),
             roster: roster.digest(),
             owner: self.id(),
+            time: GrantedTime::of(&request.epochs, roster.calendar()),
             not_after_ms: request.not_after_ms,
             purpose: request.purpose.to_owned(),
             audience,
@@ -310,6 +355,42 @@ impl Owner {
         };
         let signed = sign(&payload.encode()?, self.key())?;
         if signed.len() > MAX_CONTENT { Err(MakeError::GrantTooLong) } else { Ok(signed) }
+    }
+
+    /// Checks that a grant can have columns of a device for a range of epochs. `columns` are their names;
+    /// `None` means all encrypted columns. Derives no key.
+    ///
+    /// # Errors
+    /// `NotOwned`; `Forgotten` if the owner has forgotten keys of the range; `UnknownColumn` if the device
+    /// has none of the columns; `EpochOutOfKeyRange` if no secret of the columns covers an epoch.
+    pub fn check_grantable(
+        &self,
+        device: DeviceId,
+        columns: Option<&[&str]>,
+        epochs: &RangeInclusive<EpochNumber>,
+    ) -> Result<(), MakeError> {
+        let streams = self.granted_streams(device);
+        if streams.is_empty() {
+            return Err(MakeError::NotOwned { device });
+        }
+        streams.iter().try_for_each(|stream| check_not_forgotten(stream, epochs))?;
+        let has_column = |stream: &&Stream| {
+            stream.columns().iter().any(|column| is_chosen(columns, &column.name))
+        };
+        let mut chosen = streams.iter().filter(has_column).peekable();
+        if chosen.peek().is_none() {
+            return Err(MakeError::UnknownColumn);
+        }
+        let is_covered =
+            |stream: &Stream| *epochs.start() <= stream.last() && *epochs.end() >= stream.base();
+        if chosen.any(is_covered) { Ok(()) } else { Err(MakeError::EpochOutOfKeyRange { device }) }
+    }
+
+    /// Returns the streams of a device of which a grant can have keys: the newest ones. The device is
+    /// least likely to use the oldest secrets.
+    fn granted_streams(&self, device: DeviceId) -> &[Stream] {
+        let streams = self.streams_of(device);
+        &streams[streams.len().saturating_sub(MAX_GENERATIONS)..]
     }
 
     /// Returns the keys of a request, sorted by device and generation.
@@ -322,24 +403,15 @@ impl Owner {
             request.columns.unwrap_or_default().iter().copied().collect();
         let mut granted = Vec::new();
         for device in devices {
-            let streams = self.streams_of(device);
-            if streams.is_empty() {
-                return Err(MakeError::NotOwned { device });
-            }
-            let before = granted.len();
-            let mut has_column = false;
-            // The device is least likely to use the oldest secrets.
-            let newest = streams.len().saturating_sub(MAX_GENERATIONS);
-            for stream in &streams[newest..] {
-                check_not_forgotten(stream, &request.epochs)?;
+            self.check_grantable(device, request.columns, &request.epochs)?;
+            for stream in self.granted_streams(device) {
                 let mut columns = Vec::new();
                 for column in stream.columns() {
                     let name = column.name.as_str();
-                    if request.columns.is_some_and(|names| !names.contains(&name)) {
+                    if !is_chosen(request.columns, name) {
                         continue;
                     }
                     missing.remove(name);
-                    has_column = true;
                     let nodes = stream.cover(column, request.epochs.clone());
                     if !nodes.is_empty() {
                         columns.push((column.id, nodes));
@@ -350,15 +422,14 @@ impl Owner {
                     granted.push(StreamKeys { device, generation, base, columns });
                 }
             }
-            if !has_column {
-                return Err(MakeError::UnknownColumn);
-            }
-            if granted.len() == before {
-                return Err(MakeError::EpochOutOfKeyRange { device });
-            }
         }
         if missing.is_empty() { Ok(granted) } else { Err(MakeError::UnknownColumn) }
     }
+}
+
+/// Returns whether a request names a column. `None` means all columns.
+fn is_chosen(columns: Option<&[&str]>, name: &str) -> bool {
+    columns.is_none_or(|names| names.contains(&name))
 }
 
 /// Checks that the owner still has the keys of all epochs of the range that the secret covers.

@@ -98,7 +98,7 @@ pub use envelope::{
     MAX_WORK_FACTOR, Passphrase, Recipient, Recipients, Unlock, WORK_FACTOR, encrypt,
     needs_passphrase,
 };
-pub use grant::{Audience, GrantRequest, MAX_GENERATIONS, MAX_PURPOSE, MakeError};
+pub use grant::{Audience, GrantRequest, GrantedTime, MAX_GENERATIONS, MAX_PURPOSE, MakeError};
 pub use moteseal_core::confidential::KeyRequest;
 pub use open::{Contents, GrantedColumn, Keys, OpenError, OpenGrant, Reader};
 pub use owner::{Owner, OwnerError, OwnerFileError};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError};
 use moteseal_core::confidential::{
@@ -13,11 +14,11 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::SignatureError;
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 use zeroize::Zeroizing;
 
 use crate::envelope::{EnvelopeError, Passphrase, Unlock, Unlocked, decrypt};
-use crate::grant::{Audience, Payload, StreamKeys};
+use crate::grant::{Audience, GrantedTime, Payload, StreamKeys};
 
 /// The height of the inner nodes that [`Keys`] remembers: each opens 64 epochs.
 const BLOCK: u8 = 6;
@@ -44,10 +45,17 @@ moteseal_core::named_errors! {
         AlgorithmMismatch => "the grant is not signed with the signature suite of the owner's key",
         /// The owner's signature was rejected.
         Signature(error: SignatureError) => from,
+        /// The grant is not signed with the key that the roster lists for the owner, and names an earlier
+        /// version of the roster.
+        OwnerKeyChanged =>
+            "the grant is not signed with the owner's present key; if the owner has changed its key since, ask for a new grant",
         /// The grant was made for somebody else, and encrypted anew.
         NotForYou => "the owner made this grant for somebody else",
         /// The grant has ended.
-        GrantExpired => "the grant has ended; ask the owner for a new one",
+        GrantExpired {
+            /// The end, in Unix milliseconds.
+            end_ms: u64
+        } => "the grant ended at Unix time {end_ms} ms; ask the owner for a new one",
     }
 }
 
@@ -70,6 +78,7 @@ pub enum Reader<'r> {
 pub struct OpenGrant {
     payload: Payload,
     owner_name: String,
+    calendar: Calendar,
 }
 
 impl fmt::Debug for OpenGrant {
@@ -112,11 +121,11 @@ impl OpenGrant {
             _ => false,
         };
         if !is_listed {
-            Err(OpenError::NotForYou)
-        } else if self.payload.not_after_ms.is_some_and(|end| now_ms > end) {
-            Err(OpenError::GrantExpired)
-        } else {
-            Ok(())
+            return Err(OpenError::NotForYou);
+        }
+        match self.payload.not_after_ms {
+            Some(end_ms) if now_ms > end_ms => Err(OpenError::GrantExpired { end_ms }),
+            _ => Ok(()),
         }
     }
 
@@ -138,24 +147,34 @@ impl OpenGrant {
             return Err(OpenError::UnknownRoster);
         }
         let owner = roster.owner(payload.owner).ok_or(OpenError::UnknownOwner)?;
-        if sign1.header.algorithm != owner.key.algorithm() {
-            return Err(OpenError::AlgorithmMismatch);
-        }
         let mut scratch = Zeroizing::new(vec![0; signed.len() + 64]);
-        owner.key.verify(sign1.message(&mut scratch)?, sign1.signature)?;
-        Ok(Self { payload, owner_name: owner.name.clone() })
+        let message = sign1.message(&mut scratch)?;
+        let checked = if sign1.header.algorithm == owner.key.algorithm() {
+            owner.key.verify(message, sign1.signature).map_err(OpenError::from)
+        } else {
+            Err(OpenError::AlgorithmMismatch)
+        };
+        // The roster does not have the keys of its earlier versions.
+        if checked.is_err() && payload.roster != roster.digest() {
+            return Err(OpenError::OwnerKeyChanged);
+        }
+        checked?;
+        let (owner_name, calendar) = (owner.name.clone(), roster.calendar().clone());
+        Ok(Self { payload, owner_name, calendar })
     }
 
     /// Returns what the grant opens, for printing.
     #[must_use]
     pub fn contents(&self) -> Contents {
         let payload = &self.payload;
+        let within = payload.time.epochs(&self.calendar);
         let columns = payload.streams.iter().flat_map(|stream| {
             stream.columns.iter().map(|(column, nodes)| GrantedColumn {
                 device: stream.device,
                 generation: stream.generation,
                 column: *column,
-                epochs: ranges(stream.base, nodes),
+                epochs: ranges(stream.base, nodes, &within),
+                is_outdated: is_outside(stream.base, nodes, &within),
                 nodes: nodes.len(),
             })
         });
@@ -164,18 +183,19 @@ impl OpenGrant {
             owner: self.owner_name.clone(),
             purpose: payload.purpose.clone(),
             audience: payload.audience.clone(),
+            time: payload.time,
             not_after_ms: payload.not_after_ms,
             columns: columns.collect(),
         }
     }
 
-    /// Returns whether the grant has a key for a column of a device in an epoch. Derives no key.
+    /// Returns whether the grant opens a column of a device in an epoch. Derives no key.
     #[must_use]
     pub fn covers(&self, device: DeviceId, column: ColumnId, epoch: EpochNumber) -> bool {
-        let streams = self.streams_of(device);
-        streams
-            .iter()
-            .any(|stream| nodes_of(stream, column).is_some_and(|(_, nodes)| nodes.covers(epoch)))
+        let is_open = |stream: &StreamKeys| {
+            nodes_of(stream, column).is_some_and(|(_, nodes)| nodes.covers(epoch))
+        };
+        self.payload.time.has(epoch, &self.calendar) && self.streams_of(device).iter().any(is_open)
     }
 
     /// Returns an empty cache through which keys are derived.
@@ -200,18 +220,36 @@ fn nodes_of(stream: &StreamKeys, column: ColumnId) -> Option<(usize, Nodes<'_>)>
     Some((place, Nodes::new(column, stream.base, &stream.columns[place].1)))
 }
 
-/// Returns the epochs that nodes open, as ranges (first, last), ascending.
-fn ranges(base: EpochNumber, nodes: &[Node]) -> Vec<(EpochNumber, EpochNumber)> {
+/// Returns the epochs of the range `within` that nodes open, as ranges (first, last), ascending.
+fn ranges(
+    base: EpochNumber,
+    nodes: &[Node],
+    within: &Range<EpochNumber>,
+) -> Vec<(EpochNumber, EpochNumber)> {
     let mut ranges = Vec::<(EpochNumber, EpochNumber)>::new();
     for node in nodes {
         let (first, last) = node.offsets().into_inner();
-        let (first, last) = (base.0 + u64::from(first), base.0 + u64::from(last));
+        let first = EpochNumber(base.0 + u64::from(first)).max(within.start);
+        let last = EpochNumber(base.0 + u64::from(last));
+        let last = last.min(EpochNumber(within.end.0.saturating_sub(1)));
+        if first > last || within.is_empty() {
+            continue;
+        }
         match ranges.last_mut() {
-            Some((_, end)) if end.0 + 1 == first => end.0 = last,
-            _ => ranges.push((EpochNumber(first), EpochNumber(last))),
+            Some((_, end)) if end.0 + 1 == first.0 => *end = last,
+            _ => ranges.push((first, last)),
         }
     }
     ranges
+}
+
+/// Returns whether nodes open an epoch that is not in the range `within`.
+fn is_outside(base: EpochNumber, nodes: &[Node], within: &Range<EpochNumber>) -> bool {
+    nodes.iter().any(|node| {
+        let (first, last) = node.offsets().into_inner();
+        let epochs = [first, last].map(|offset| EpochNumber(base.0 + u64::from(offset)));
+        !epochs.iter().all(|epoch| within.contains(epoch))
+    })
 }
 
 /// What a grant opens. It contains no key.
@@ -225,6 +263,8 @@ pub struct Contents {
     pub purpose: String,
     /// For whom the grant was made.
     pub audience: Audience,
+    /// The time that the owner has granted.
+    pub time: GrantedTime,
     /// The time after which honest clients refuse the grant, in Unix milliseconds.
     pub not_after_ms: Option<u64>,
     /// The columns, sorted by device, generation and id.
@@ -240,8 +280,11 @@ pub struct GrantedColumn {
     pub generation: u32,
     /// The id of the column.
     pub column: ColumnId,
-    /// The epochs, as ranges from a first to a last epoch, ascending.
+    /// The epochs within the granted time, as ranges from a first to a last epoch, ascending.
     pub epochs: Vec<(EpochNumber, EpochNumber)>,
+    /// Whether the nodes also open epochs outside the granted time, because the group's epochs have got other
+    /// lengths since. Such an epoch is `GrantOutdated`.
+    pub is_outdated: bool,
     /// The number of nodes.
     pub nodes: usize,
 }
@@ -270,8 +313,9 @@ impl Keys<'_> {
     /// Returns the key of a column of a seal, which has the commitment that the seal states.
     ///
     /// # Errors
-    /// `NotCovered` if the grant does not open the column of the device in this epoch; `WrongKey` if
-    /// the commitment is that of another key.
+    /// `NotCovered` if the grant does not open the column of the device in this epoch; `GrantOutdated` if
+    /// it has a key, but the epoch is not in the granted time; `WrongKey` if the commitment is that of
+    /// another key.
     pub fn seal_key(
         &mut self,
         request: &KeyRequest,
@@ -286,6 +330,9 @@ impl Keys<'_> {
             let Some((place, nodes)) = nodes_of(stream, column) else { continue };
             if !nodes.covers(epoch) {
                 continue;
+            }
+            if !grant.payload.time.has(epoch, &grant.calendar) {
+                return Err(KeyAccessError::GrantOutdated);
             }
             let key = self.epoch_key((first + offset, place), &nodes, epoch)?;
             let key = key.seal_key(device, index, suite, &nonce);

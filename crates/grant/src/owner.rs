@@ -50,17 +50,25 @@ moteseal_core::named_errors! {
             device: DeviceId
         } => "the owner has no stream secret of device {device}",
         /// A new secret must have a column, and at most 256.
-        ColumnCount => "a stream must have 1 to 256 encrypted columns",
+        ColumnCount => "a stream must have 1 to 256 encrypted columns, in at most 256 batches",
         /// The device has a secret whose base epoch is not before that of the new one.
         BaseNotLater {
             /// The device.
             device: DeviceId
-        } => "device {device} has a secret already; the new one must begin at a later epoch",
+        } => "device {device} has a secret already; write its copy again with `moteseal owner \
+              copy`, add columns with `moteseal owner add-columns`, or make a secret that begins later with \
+              `moteseal owner add --from TIME`",
         /// The device's own copy of its secret cannot be written again.
         NoCopy {
             /// The device.
             device: DeviceId
-        } => "keys of device {device} were forgotten, or columns were added to it; make it a new secret instead",
+        } => "keys of device {device} were forgotten, or columns were added to it; make it a new \
+              secret: moteseal owner add --from TIME",
+        /// The device derives the keys of a column from another start than the owner has recorded.
+        ColumnMoved {
+            /// The device.
+            device: DeviceId
+        } => "device {device} has begun this column from another secret than before, for example because it lost its keys and started from its stream secret again",
         /// The epoch is outside the range of a secret.
         Access(error: KeyAccessError) => from,
         /// The file would be longer than allowed.
@@ -193,21 +201,52 @@ impl Owner {
         added.map(|_| ()).ok_or(OwnerError::ColumnCount)
     }
 
+    /// Returns the public key that verifies the owner's grants from now on: that of `key`, which replaces
+    /// the signing key. As soon as the roster lists it, grants that were made before are no longer accepted
+    /// (`OwnerKeyChanged`).
+    pub fn rotate_key(&mut self, key: SecretKey) -> PublicKey {
+        self.key = key;
+        self.public_key()
+    }
+
     /// Adds an encrypted column of an authentic seal to the stream from which the device has derived the
-    /// column's key, as the commitment in the seal shows. Moves a column that [`add_columns`] has added to
-    /// another batch than the device. Returns whether anything was changed.
-    ///
-    /// [`add_columns`]: Self::add_columns
+    /// column's key, as the commitment in the seal shows. Returns whether anything was changed.
     ///
     /// # Errors
-    /// `NotOwned`, `ColumnCount`, `InvalidName`. `WrongKey` if the device has derived the key from none of
-    /// the owner's secrets, or from one that the owner has forgotten. `EpochOutOfKeyRange` if no secret
-    /// covers the epoch. The owner is then unchanged.
+    /// `NotOwned`, `ColumnCount`, `InvalidName`. `ColumnMoved` if the owner has the column in another batch:
+    /// [`add_columns`](Self::add_columns) has added it to another one than the device, or the device has
+    /// begun it again from another secret. Seals of both batches cannot be granted together. `WrongKey` if
+    /// the device has derived the key from none of the owner's secrets, or from one that the owner has
+    /// forgotten. `EpochOutOfKeyRange` if no secret covers the epoch. The owner is then unchanged.
     pub fn add_sealed_column(
         &mut self,
         seal: &KeyRequest,
         commitment: &Commitment,
         name: &str,
+    ) -> Result<bool, OwnerError> {
+        self.add_or_move(seal, commitment, name, false)
+    }
+
+    /// Like [`add_sealed_column`](Self::add_sealed_column), but moves a column that the owner has in another
+    /// batch. Seals of the batch before can then no longer be granted.
+    ///
+    /// # Errors
+    /// As of [`add_sealed_column`](Self::add_sealed_column), without `ColumnMoved`.
+    pub fn move_sealed_column(
+        &mut self,
+        seal: &KeyRequest,
+        commitment: &Commitment,
+        name: &str,
+    ) -> Result<bool, OwnerError> {
+        self.add_or_move(seal, commitment, name, true)
+    }
+
+    fn add_or_move(
+        &mut self,
+        seal: &KeyRequest,
+        commitment: &Commitment,
+        name: &str,
+        may_move: bool,
     ) -> Result<bool, OwnerError> {
         check_names(&[(seal.column, name)])?;
         let device = seal.device;
@@ -217,7 +256,7 @@ impl Owner {
         let mut error = KeyAccessError::EpochOutOfKeyRange;
         let streams = self.streams.iter_mut().rev().filter(|stream| stream.device() == device);
         for stream in streams.filter(|stream| stream.covers(seal.epoch)) {
-            match stream.add_sealed(seal, commitment, name) {
+            match stream.add_sealed(seal, commitment, name, may_move) {
                 Err(OwnerError::Access(other)) => error = other,
                 result => return result,
             }

@@ -12,7 +12,7 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::MAX_NAME;
 use zeroize::Zeroizing;
 
-use crate::encoding::{NODE, is_plain, read_nodes, write_nodes};
+use crate::encoding::{MAX_NODES, NODE, is_plain, read_nodes, write_nodes};
 use crate::owner::OwnerError;
 
 /// The largest number of columns of a stream.
@@ -44,8 +44,9 @@ impl fmt::Debug for Column {
 pub struct Stream {
     device: DeviceId,
     generation: u32,
-    /// The secret from which the columns of batch `step` and later are derived.
-    secret: StreamSecret,
+    /// The secret from which the columns of batch `step` and later are derived. It is in memory of its own,
+    /// because a list of streams that grows would leave copies of secrets behind.
+    secret: Box<StreamSecret>,
     /// The number of times that the secret was replaced by its successor
     /// ([`StreamSecret::next`]): the columns of earlier batches have nodes.
     step: u32,
@@ -67,8 +68,9 @@ impl fmt::Debug for Stream {
 
 impl Stream {
     /// Creates a stream without columns.
-    pub(crate) const fn new(device: DeviceId, generation: u32, secret: StreamSecret) -> Self {
-        Self { device, generation, secret, step: 0, forgotten: None, columns: Vec::new() }
+    pub(crate) fn new(device: DeviceId, generation: u32, secret: StreamSecret) -> Self {
+        let (secret, columns) = (Box::new(secret), Vec::new());
+        Self { device, generation, secret, step: 0, forgotten: None, columns }
     }
 
     /// Returns the device.
@@ -85,14 +87,14 @@ impl Stream {
 
     /// Returns the first epoch that the keys cover.
     #[must_use]
-    pub const fn base(&self) -> EpochNumber {
+    pub fn base(&self) -> EpochNumber {
         self.secret.base()
     }
 
     /// Returns the last epoch that the keys cover.
     #[must_use]
-    pub const fn last(&self) -> EpochNumber {
-        EpochNumber(self.base().0.saturating_add(u32::MAX as u64))
+    pub fn last(&self) -> EpochNumber {
+        EpochNumber(self.base().0.saturating_add(u32::MAX.into()))
     }
 
     /// Returns the first epoch whose keys the owner still has, if the owner forgot earlier ones.
@@ -110,7 +112,7 @@ impl Stream {
     /// Returns the secret, for the device's own copy; `None` after the owner forgot keys of the past.
     #[must_use]
     pub fn secret(&self) -> Option<&StreamSecret> {
-        (self.step == 0).then_some(&self.secret)
+        (self.step == 0).then_some(self.secret.as_ref())
     }
 
     /// Returns the secret for a device that has derived no column's key yet: `None` after the owner forgot
@@ -125,17 +127,18 @@ impl Stream {
         (self.forgotten.unwrap_or(self.base())..=self.last()).contains(&epoch)
     }
 
-    /// Adds a column, or moves it to another batch, so that its key for a seal has the commitment.
-    /// Returns whether anything was changed. The caller checks the name, and that the stream covers the
-    /// epoch.
+    /// Adds a column to the batch whose key for a seal has the commitment. If `may_move`, moves a known
+    /// column to it. Returns whether anything was changed. The caller checks the name, and that the stream
+    /// covers the epoch.
     ///
     /// # Errors
-    /// `WrongKey` if no batch gives the key; `ColumnCount`.
+    /// `WrongKey` if no batch gives the key; `ColumnMoved`; `ColumnCount`.
     pub(crate) fn add_sealed(
         &mut self,
         seal: &KeyRequest,
         commitment: &Commitment,
         name: &str,
+        may_move: bool,
     ) -> Result<bool, OwnerError> {
         let KeyRequest { device, column: id, epoch, index, suite, nonce } = *seal;
         let check = |nodes: &Nodes<'_>| {
@@ -147,13 +150,16 @@ impl Stream {
             return Ok(false);
         }
         let secrets =
-            std::iter::successors(Some(self.secret.clone()), |secret| Some(secret.next()));
+            std::iter::successors(Some((*self.secret).clone()), |secret| Some(secret.next()));
         let mut batches = (self.step..MAX_BATCH).zip(secrets);
         let found = batches.find(|(_, secret)| check(&secret.column(id).nodes()).is_ok());
         let (batch, _) = found.ok_or(KeyAccessError::WrongKey)?;
         if let Some(at) = known {
             let column = &mut self.columns[at];
             let is_moved = column.batch != batch;
+            if is_moved && !may_move {
+                return Err(OwnerError::ColumnMoved { device });
+            }
             column.batch = batch;
             return Ok(is_moved);
         }
@@ -169,7 +175,8 @@ impl Stream {
     /// derived from the stream secret, those of each later batch from the secret's successor
     /// ([`StreamSecret::next`]), so that the device need not keep a secret that opens the past.
     /// Columns that the stream has already are ignored. Returns whether a column was added, or `None`
-    /// if there would be too many; the stream is then unchanged. The caller checks the names.
+    /// if there would be too many columns or batches; the stream is then unchanged. The caller checks
+    /// the names.
     pub(crate) fn add_columns(&mut self, columns: &[(ColumnId, &str)]) -> Option<bool> {
         let new: BTreeMap<ColumnId, &str> = columns
             .iter()
@@ -182,6 +189,9 @@ impl Stream {
         let last = self.columns.iter().map(|column| column.batch).max();
         let batch = last.map_or(self.step, |last| (last + 1).max(self.step));
         let is_changed = !new.is_empty();
+        if is_changed && batch >= MAX_BATCH {
+            return None;
+        }
         for (id, name) in new {
             self.columns.push(Column { id, name: name.to_owned(), batch, nodes: None });
         }
@@ -192,14 +202,17 @@ impl Stream {
     /// Returns the nodes of a column that open exactly the epochs of the range that the keys cover, by
     /// ascending epoch. The column must be one of this stream.
     pub(crate) fn cover(&self, column: &Column, epochs: RangeInclusive<EpochNumber>) -> Vec<Node> {
+        // A list that grew would leave copies of its nodes behind.
+        let mut cover = Vec::with_capacity(MAX_NODES);
         match &column.nodes {
-            Some(nodes) => Nodes::new(column.id, self.base(), nodes).cover(epochs).collect(),
+            Some(nodes) => cover.extend(Nodes::new(column.id, self.base(), nodes).cover(epochs)),
             None => {
                 let steps = self.step..column.batch;
-                let secret = steps.fold(self.secret.clone(), |secret, _| secret.next());
-                secret.column(column.id).cover(epochs).collect()
+                let secret = steps.fold((*self.secret).clone(), |secret, _| secret.next());
+                cover.extend(secret.column(column.id).cover(epochs));
             }
         }
+        cover
     }
 
     /// Erases the keys of the epochs before `epoch`. Seals of these epochs can then be opened only with
@@ -215,10 +228,10 @@ impl Stream {
             return Ok(false);
         }
         let left = |column: &Column| self.cover(column, epoch..=self.last());
-        let nodes: Vec<_> = self.columns.iter().map(left).collect();
+        let nodes: Vec<Vec<Node>> = self.columns.iter().map(left).collect();
         let batches = self.columns.iter().map(|column| column.batch + 1);
         let step = batches.max().unwrap_or(0).max(self.step);
-        self.secret = (self.step..step).fold(self.secret.clone(), |secret, _| secret.next());
+        *self.secret = (self.step..step).fold((*self.secret).clone(), |secret, _| secret.next());
         self.step = step;
         for (column, nodes) in self.columns.iter_mut().zip(nodes) {
             column.nodes = Some(nodes);
@@ -255,7 +268,7 @@ impl Stream {
         let (device, generation) = (DeviceId(reader.fixed()?), reader.uint()?);
         let (base, step) = (EpochNumber(reader.u64()?), reader.uint()?);
         let secret = Zeroizing::new(reader.fixed()?);
-        let secret = StreamSecret::new(*secret, base);
+        let secret = Box::new(StreamSecret::new(*secret, base));
         let forgotten = reader.optional(Reader::u64)?.map(EpochNumber);
         let mut columns = Vec::new();
         for _ in 0..reader.array_any()? {

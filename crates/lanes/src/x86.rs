@@ -17,8 +17,8 @@ mod sha2x;
 mod sip4;
 mod sip8;
 
-use moteseal_core::record::{Framing, MAX_LEVELS};
-use moteseal_core::schema::GroupLayout;
+use moteseal_core::record::{Framing, MAX_LEVELS, Sequence};
+use moteseal_core::schema::{GroupLayout, RecordError};
 use moteseal_core::{DeviceId, Digest, Level, SealIndex};
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, Salt};
@@ -26,6 +26,7 @@ use moteseal_seal::star::{self, Served};
 use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 use sha2x::Message;
 
+use crate::encryption::{self, Cells};
 use crate::groups::copy_cells;
 
 /// The minimum number of messages of similar length for which sixteen lanes are faster than two.
@@ -343,19 +344,44 @@ impl Features {
         true
     }
 
-    /// Writes sixteen ChaCha20 blocks under one key, from block `first` on. Returns `false` if this
-    /// processor supports only the scalar loop for this.
-    pub(crate) fn key_stream(self, key: &[u8; 32], first: u64, out: &mut [u8; 1024]) -> bool {
+    /// Writes up to sixteen ChaCha20 blocks under one key, from block `first` on. The blocks of `out`
+    /// after them are unspecified. Returns `false` if this processor supports only the scalar loop for
+    /// this.
+    pub(crate) fn key_stream(
+        self,
+        key: &[u8; 32],
+        first: u64,
+        blocks: usize,
+        out: &mut [u8; 1024],
+    ) -> bool {
         if self.avx512 {
             // SAFETY: the processor has the features that the function needs.
             unsafe { chacha_blocks::blocks_avx512(key, first, out) };
         } else if self.avx2 {
             // SAFETY: the processor has the features that the function needs.
-            unsafe { chacha_blocks::blocks_avx2(key, first, out) };
+            unsafe { chacha_blocks::blocks_avx2(key, first, blocks, out) };
         } else {
             return false;
         }
         true
+    }
+
+    /// Adds key stream to the cells of records ([`encryption::add_cells`]).
+    pub(crate) fn add_cells<const WIDTH: usize>(
+        self,
+        keys: &[[u8; WIDTH]],
+        sequences: &[Sequence],
+        cells: Cells<'_>,
+    ) -> Result<usize, RecordError> {
+        if self.avx512 {
+            // SAFETY: the processor has the features that the function needs.
+            unsafe { chacha_blocks::add_cells_avx512(keys, sequences, cells) }
+        } else if self.avx2 {
+            // SAFETY: the processor has the features that the function needs.
+            unsafe { chacha_blocks::add_cells_avx2(keys, sequences, cells) }
+        } else {
+            encryption::add_cells(keys, sequences, cells)
+        }
     }
 
     /// Hashes pairs of children, from the first pair on, and returns the number of pairs hashed.

@@ -130,6 +130,7 @@ impl<S: AsMut<[KeyStream]>> SealCipher<S> {
     /// # Errors
     /// `RecordLength` or `RecordValue` if the record is not valid, and `SequenceReused`: the record is
     /// then unchanged. For other errors it is unspecified and must not be sealed.
+    #[inline]
     pub fn encrypt(&mut self, seq: Sequence, record: &mut [u8]) -> Result<(), EncryptError> {
         if seq.0 < self.next {
             return Err(EncryptError::SequenceReused);
@@ -138,7 +139,9 @@ impl<S: AsMut<[KeyStream]>> SealCipher<S> {
             check.check(record)?;
         }
         self.next = seq.0.checked_add(1).ok_or(EncryptError::SequenceReused)?;
-        self.columns.encrypt(seq, record, self.streams.as_mut()).map_err(EncryptError::Cipher)
+        let streams = self.streams.as_mut();
+        // `new` has checked the key streams.
+        self.columns.encrypt_checked(seq, record, streams).map_err(EncryptError::Cipher)
     }
 }
 

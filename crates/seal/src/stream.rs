@@ -69,6 +69,14 @@ pub enum Item<'a> {
     },
     /// The coordinator's manifest of an epoch: a tagged `COSE_Sign1`.
     Manifest(&'a [u8]),
+    /// The cells by which a sanitiser replaced those of a hidden column group of the next part
+    /// (spec/sanitised.md).
+    Sanitised {
+        /// The sanitiser's statement, a tagged `COSE_Sign1`.
+        statement: &'a [u8],
+        /// The records of the new cells, in ascending order of their sequence numbers.
+        cells: &'a [u8],
+    },
 }
 
 /// An open item: the device of the parts that follow, and the position in its chain before them.
@@ -227,7 +235,7 @@ impl<'a> Item<'a> {
             2 if fields == PART_FIELDS + 1 || fields == PART_FIELDS + 3 => fields,
             2 => PART_FIELDS,
             3 => 1,
-            4..=6 => 3,
+            4..=6 | 9 => 3,
             _ => return Err(DecodeError::UnknownItem),
         };
         if fields != expected {
@@ -244,7 +252,8 @@ impl<'a> Item<'a> {
                 Self::Proof { query: reader.text()? }
             }
             6 => Self::Explain { seal: reader.bytes()?, digests: reader.bytes()? },
-            _ => Self::Manifest(reader.bytes()?),
+            7 => Self::Manifest(reader.bytes()?),
+            _ => Self::Sanitised { statement: reader.bytes()?, cells: reader.bytes()? },
         };
         Ok(item)
     }
@@ -609,6 +618,20 @@ pub fn encode_explain(
 /// [`BufferTooSmall`].
 pub fn encode_manifest(out: &mut Writer<'_>, manifest: &[u8]) -> Result<(), BufferTooSmall> {
     out.array(2)?.uint(7u8)?.bytes(manifest)?;
+    Ok(())
+}
+
+/// Writes the head of a sanitised item, which the cells follow.
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn encode_sanitised_head(
+    out: &mut Writer<'_>,
+    statement: &[u8],
+    cells_length: usize,
+) -> Result<(), BufferTooSmall> {
+    let (head, length) = head(2, cells_length as u64);
+    out.array(3)?.uint(9u8)?.bytes(statement)?.raw(&head[..length])?;
     Ok(())
 }
 

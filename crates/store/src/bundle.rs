@@ -27,10 +27,10 @@ use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIn
 use moteseal_lanes::Host;
 use moteseal_seal::level::lowest;
 use moteseal_seal::stream::Select;
-use moteseal_seal::{Authentic, Seal, star};
+use moteseal_seal::{Authentic, Seal, Statement, star};
 use moteseal_verify::{Proven, SchemaEntry, kept_from, write};
 
-use crate::tiles::{self, Geometry, Pruned};
+use crate::tiles::{self, Geometry, Leaves, Pruned};
 
 /// The key of a seal. It includes the digest of the signed object, because a device can sign two
 /// seals under one index.
@@ -94,11 +94,6 @@ pub enum BundleError {
     /// The schema is not the one that the seal refers to.
     #[error("the schema is not the one that the seal refers to")]
     SchemaMismatch,
-    /// The seal commits to column groups in trees, for which the store has no layout.
-    #[error(
-        "a store does not keep trees with column groups; seal the device's column groups as a star"
-    )]
-    GroupedTree,
     /// The part has no signature; a store keeps only signed seals.
     #[error("only parts with their own signature can be stored; sign each part before its upload")]
     Unsigned,
@@ -117,7 +112,6 @@ impl BundleError {
     pub const fn name(self) -> &'static str {
         match self {
             Self::SchemaMismatch => "SchemaMismatch",
-            Self::GroupedTree => "GroupedTree",
             Self::Unsigned => "Unsigned",
             Self::Partial => "Partial",
         }
@@ -245,11 +239,8 @@ impl Bundle {
         events: &[u8],
     ) -> Result<Self, BundleError> {
         let statement = seal.statement();
-        if statement.schema != schema.digest {
+        if statement.schema != schema.digest || statement.groups != schema.groups() {
             return Err(BundleError::SchemaMismatch);
-        }
-        if statement.scheme == Scheme::Tree && !statement.groups.is_empty() {
-            return Err(BundleError::GroupedTree);
         }
         if signature.len() != seal.algorithm().signature_length() {
             return Err(BundleError::Unsigned);
@@ -275,8 +266,9 @@ impl Bundle {
                 head.extend_from_slice(&above.0);
             }
             Omitted::Siblings(siblings) => {
+                let each = siblings.len() as u64 / 32 / trees(statement, kept);
                 head.extend_from_slice(&kept.to_be_bytes());
-                head.extend_from_slice(&(siblings.len() as u64 / 32).to_be_bytes());
+                head.extend_from_slice(&each.to_be_bytes());
             }
         }
         let body = match statement.scheme {
@@ -309,18 +301,24 @@ impl Bundle {
             }
             Scheme::Tree => {
                 let n = statement.counters.total();
+                let trees = trees(statement, kept);
+                let layout = schema.groups.as_deref().filter(|_| trees > 1);
+                let (engine, leaves) = (Host::detect(), Leaves::new(layout));
                 let (body, root) = match omitted {
                     Omitted::Siblings(siblings) => {
-                        let pruned = Some(Pruned::new(statement, kept, siblings.len() as u64 / 32));
-                        let geometry = Geometry { n, framing, events: events.len() as u64, pruned };
-                        tiles::lay_out_pruned(&Host::detect(), geometry, events, siblings)
+                        let each = siblings.len() as u64 / 32 / trees;
+                        let pruned = Some(Pruned::new(statement, kept, each));
+                        let events_length = events.len() as u64;
+                        let geometry =
+                            Geometry { n, framing, events: events_length, trees, pruned };
+                        tiles::lay_out_pruned(&engine, &leaves, geometry, events, siblings)
                             .ok_or(BundleError::Partial)?
                     }
                     // Records are omitted, but there is no multiproof.
                     _ if u64::from(statement.counters.masked(kept)) < n => {
                         return Err(BundleError::Partial);
                     }
-                    _ => tiles::lay_out(&Host::detect(), framing, n, events),
+                    _ => tiles::lay_out(&engine, &leaves, (framing, n), events),
                 };
                 if root != *seal.root() {
                     return Err(BundleError::Partial);
@@ -443,6 +441,13 @@ impl Bundle {
     pub const fn schema(&self) -> &Arc<SchemaEntry> {
         &self.schema
     }
+}
+
+/// Returns the number of trees whose leaves and digests a stored seal has: one for each column group.
+/// If no record of a tree is stored, the only digest is the root of the seal, as that of one tree.
+pub(crate) fn trees(statement: &Statement, kept: u32) -> u64 {
+    let (stored, all) = (statement.counters.masked(kept), statement.counters.total());
+    if stored == 0 && all > 0 { 1 } else { statement.groups.len().max(1) as u64 }
 }
 
 /// Encodes a framing as two bytes: the fixed size of the records, or 0 if each record has a length

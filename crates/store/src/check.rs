@@ -40,7 +40,7 @@ use crate::embedded;
 use crate::epochs::ReadError;
 use crate::manifest::ManifestKey;
 use crate::stored::StoredSeal;
-use crate::tiles;
+use crate::tiles::{self, Leaves};
 
 /// The progress of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -348,6 +348,8 @@ impl<'c> Check<'c> {
 
     fn events(&mut self, seal: &StoredSeal, body: &[u8]) {
         let (statement, key) = (seal.seal().statement(), seal.key());
+        let schema = self.schemas.get(&statement.schema).and_then(Option::as_ref);
+        let layout = schema.and_then(|schema| schema.groups.clone());
         match statement.scheme {
             Scheme::Star => {
                 let (from, above) = seal.above();
@@ -360,8 +362,6 @@ impl<'c> Check<'c> {
                         "the digests of its blocks do not lead to the root",
                     ));
                 }
-                let schema = self.schemas.get(&statement.schema).and_then(Option::as_ref);
-                let layout = schema.and_then(|schema| schema.groups.clone());
                 for level in
                     (0..statement.counters.levels()).filter(|level| seal.kept() >> level & 1 == 1)
                 {
@@ -401,17 +401,19 @@ impl<'c> Check<'c> {
                     return;
                 }
                 let geometry = seal.geometry();
+                let leaves = Leaves::new(layout.as_deref().filter(|_| geometry.trees > 1));
                 let laid_out = if geometry.pruned.is_some() {
                     #[allow(clippy::cast_possible_truncation)]
                     let siblings = seal.siblings().start as usize..seal.siblings().end as usize;
                     tiles::lay_out_pruned(
                         &self.engine,
+                        &leaves,
                         geometry,
                         records,
                         body.get(siblings).unwrap_or_default(),
                     )
                 } else {
-                    Some(tiles::lay_out(&self.engine, seal.framing(), n, records))
+                    Some(tiles::lay_out(&self.engine, &leaves, (seal.framing(), n), records))
                 };
                 let Some((expected, root)) = laid_out else {
                     self.found(Finding::seal(

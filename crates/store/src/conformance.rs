@@ -159,9 +159,9 @@ fn an_empty_store_has_nothing(open: Open<'_>) {
 
 fn bundles_read_back(open: Open<'_>) {
     let store = open("shapes");
-    for opaque in [false, true] {
+    for (name, kind) in KINDS {
+        let mut mote = kind(name);
         for scheme in [Scheme::Star, Scheme::Tree] {
-            let mut mote = Mote::new(if opaque { "opaque" } else { "fixed" }, opaque);
             mote.position.last = Some((SealIndex(scheme as u32 * 100), EpochNumber(0)));
             for n in [0, 1, 2, 100, 255, 256, 257, 1_000, 5_000, 70_000] {
                 mote.round = u8::from(n == 1_000) * 2;
@@ -172,6 +172,17 @@ fn bundles_read_back(open: Open<'_>) {
         }
     }
 }
+
+/// The name of a kind of devices, and the function that makes a device with a name.
+type Kind = (&'static str, fn(&str) -> Mote);
+
+/// Devices with records of fixed and of variable size, without and with column groups.
+const KINDS: [Kind; 4] = [
+    ("fixed", |name| Mote::new(name, false)),
+    ("opaque", |name| Mote::new(name, true)),
+    ("grouped", |name| Mote::grouped(name, false)),
+    ("texts", |name| Mote::grouped(name, true)),
+];
 
 fn putting_again_changes_nothing(open: Open<'_>) {
     let store = open("idempotent");
@@ -427,8 +438,8 @@ fn pruned_seals_read_back(open: Open<'_>) {
     let mut all = Vec::new();
     {
         let store = open("pruned");
-        for opaque in [false, true] {
-            let mut mote = Mote::new(if opaque { "pruned opaque" } else { "pruned fixed" }, opaque);
+        for (name, kind) in KINDS {
+            let mut mote = kind(&format!("pruned {name}"));
             for (epoch, n) in [(1, 1), (2, 7), (3, 300), (4, 5_000), (5, 40_000)] {
                 for (round, scheme) in [1, 3, 6, LEVELS]
                     .into_iter()
@@ -451,12 +462,13 @@ fn pruned_seals_read_back(open: Open<'_>) {
 }
 
 fn the_upload_with_the_most_levels_is_kept(open: Open<'_>) {
-    for (opaque, scheme) in
-        [(false, Scheme::Star), (true, Scheme::Star), (false, Scheme::Tree), (true, Scheme::Tree)]
-    {
-        for n in [40, 1_500, 60_000] {
-            let name = format!("levels of {n}, {opaque}, {}", scheme.as_str());
-            let mut mote = Mote::new(&name, opaque);
+    let of_kind = |kind| [(kind, Scheme::Star), (kind, Scheme::Tree)];
+    for ((kind_name, kind), scheme) in KINDS.into_iter().flat_map(of_kind) {
+        // Large seals are in several pieces. Two kinds are enough to test that.
+        let sizes = if kind_name == "grouped" { &[40, 1_500][..] } else { &[40, 1_500, 60_000] };
+        for &n in sizes {
+            let name = format!("levels of {n}, {kind_name}, {}", scheme.as_str());
+            let mut mote = kind(&name);
             let (whole, later) = (mote.seal_some(scheme, 1, n), mote.seal_some(scheme, 2, n));
             let of = |round: u8| {
                 if round == 0 { whole.clone() } else { whole.pruned(round, mote.schema()) }
@@ -479,7 +491,7 @@ fn the_upload_with_the_most_levels_is_kept(open: Open<'_>) {
                 }
             }
             // Two seals under one index can also be in one batch.
-            let mut mote = Mote::new(&format!("{name}, at once"), opaque);
+            let mut mote = kind(&format!("{name}, at once"));
             let whole = mote.seal_some(scheme, 1, n);
             let fewer = whole.pruned(2, mote.schema());
             let store = open(&name);

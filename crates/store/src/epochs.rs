@@ -8,12 +8,13 @@ use moteseal_api::ErrorKind;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
+use moteseal_core::schema::{GroupLayout, Schema};
 use moteseal_lanes::Host;
 
 use crate::bundle::{Bundle, SealKey};
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::StoredSeal;
-use crate::tiles::{self, TreePart};
+use crate::tiles::{self, Leaves, TreePart};
 use crate::urgent::{StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
 
 /// A callback that receives the result of a batch. It runs on the store's thread and must return at
@@ -257,13 +258,28 @@ pub trait EpochStore: Send + Sync {
         let geometry = seal.geometry();
         let damaged =
             || ReadError::damaged(seal.key(), "its records and hashes do not form a tree");
+        let layout = if geometry.trees == 1 { None } else { Some(self.layout(seal)?) };
         tiles::part(
             &Host::detect(),
+            &Leaves::new(layout.as_ref()),
             geometry,
             selected,
             &mut |range| self.body(seal, range),
             damaged,
         )
+    }
+
+    /// Returns the places of the column groups in the records of a seal whose schema has groups.
+    ///
+    /// # Errors
+    /// [`ReadError`], including `Damaged` if the store does not have the schema.
+    fn layout(&self, seal: &StoredSeal) -> Result<GroupLayout, ReadError> {
+        let statement = seal.seal().statement();
+        let bytes = self.schema(&statement.schema)?.unwrap_or_default();
+        let schema =
+            Schema::decode(&bytes).ok().filter(|schema| schema.digest() == statement.schema);
+        let layout = schema.and_then(|schema| GroupLayout::new(&schema, statement.groups));
+        layout.ok_or_else(|| ReadError::damaged(seal.key(), "its schema is missing"))
     }
 }
 

@@ -15,7 +15,7 @@ use moteseal_seal::level::lowest;
 use moteseal_seal::{Seal, star};
 use moteseal_verify::{kept_from, write};
 
-use crate::bundle::{PRUNED, SealKey, VERSION};
+use crate::bundle::{PRUNED, SealKey, VERSION, trees};
 use crate::tiles::{Geometry, Pruned};
 
 /// A stored seal without its events.
@@ -274,11 +274,14 @@ impl StoredSeal {
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
-        let Self { framing, events, pruned, .. } = *self;
-        Geometry { n: self.seal.statement().counters.total(), framing, events, pruned }
+        let Self { framing, events, pruned, kept, .. } = *self;
+        let statement = self.seal.statement();
+        let (n, trees) = (statement.counters.total(), trees(statement, kept));
+        Geometry { n, framing, events, trees, pruned }
     }
 
-    /// Returns where the compact multiproof of all stored records is in the body of a tree. The
+    /// Returns where the compact multiproof of all stored records is in the body of a tree. With column
+    /// groups, those of all groups follow each other. The
     /// range is empty if every record is stored.
     pub(crate) fn siblings(&self) -> Range<u64> {
         self.geometry().siblings()

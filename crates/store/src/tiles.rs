@@ -23,6 +23,10 @@
 //! therefore be computed. If a subtree whose root is in the multiproof spans several chunks, the
 //! stored hash of its first chunk is that root, and the stored hashes of its other chunks are null.
 //! A node whose right child is null equals its left child.
+//!
+//! With **column groups**, a seal has a tree for each group over the same records (spec/groups.md,
+//! section 4). The multiproofs of the trees have the same shape and follow each other, in ascending
+//! order of the groups. So do the hashes: all those of the first tree, then all those of the second.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -36,6 +40,8 @@ use moteseal_seal::level::Salt;
 use moteseal_seal::level::lowest;
 use moteseal_seal::tree::{self, geometry};
 
+pub(crate) use leaves::Leaves;
+
 /// The number of records in a chunk, and of hashes in a tile.
 pub(crate) const WIDTH: u64 = 1 << WIDTH_BITS;
 const WIDTH_BITS: u32 = 8;
@@ -45,7 +51,8 @@ const WIDTH_BITS: u32 = 8;
 pub struct TreePart {
     /// The records in ascending order of `seq`, encoded as in a part of a stream.
     pub records: Vec<u8>,
-    /// The compact multiproof: 32-byte digests, concatenated.
+    /// The compact multiproof: 32-byte digests, concatenated. With column groups, that of each group, or
+    /// the root of the seal if no record is selected.
     pub siblings: Vec<u8>,
 }
 
@@ -55,6 +62,8 @@ pub(crate) struct Geometry {
     pub(crate) n: u64,
     pub(crate) framing: Framing,
     pub(crate) events: u64,
+    /// The number of trees over the records: that of the column groups, or 1.
+    pub(crate) trees: u64,
     /// For a pruned tree, which records are stored.
     pub(crate) pruned: Option<Pruned>,
 }
@@ -66,7 +75,7 @@ pub(crate) struct Pruned {
     levels: u8,
     /// The levels whose records are stored.
     kept: u32,
-    /// The number of digests in the compact multiproof of these records.
+    /// The number of digests in the compact multiproof of these records, in each tree.
     siblings: u64,
     /// The base-2 logarithm of the number of places that a chunk covers.
     chunk_bits: u32,
@@ -74,7 +83,7 @@ pub(crate) struct Pruned {
 
 impl Pruned {
     /// Describes a tree with only the records of the levels `kept`, and with a multiproof of
-    /// `siblings` digests.
+    /// `siblings` digests in each tree.
     pub(crate) fn new(statement: &Statement, kept: u32, siblings: u64) -> Self {
         let levels = statement.counters.levels();
         // On average one record in 2^i is at level i or above, and one in 2^(levels - 1) is at the
@@ -125,60 +134,71 @@ impl Geometry {
         self.events..self.events + each * self.chunks()
     }
 
-    /// Returns the range of the body that contains a pruned tree's multiproof.
+    /// Returns the range of the body that contains a pruned tree's multiproof, or those of all trees.
     pub(crate) fn siblings(&self) -> Range<u64> {
         let start = self.ends().end;
-        start..start + 32 * self.pruned.map_or(0, |pruned| pruned.siblings)
+        start..start + 32 * self.trees * self.pruned.map_or(0, |pruned| pruned.siblings)
     }
 
-    /// Returns the position in the body of one hash of a level.
-    fn hash_at(&self, level: u32, number: u64) -> u64 {
-        self.siblings().end
-            + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
+    /// Returns the position in the body of the digest with number `number` of a tree's multiproof.
+    fn sibling_at(&self, tree: usize, number: u64) -> u64 {
+        let before = self.pruned.map_or(0, |pruned| pruned.siblings) * tree as u64;
+        self.siblings().start + 32 * (before + number)
+    }
+
+    /// Returns the number of stored hashes of a tree.
+    fn hashes_of_tree(&self) -> u64 {
+        (1..=8).map(|level| self.hashes(level)).sum()
+    }
+
+    /// Returns the position in the body of one hash of a level of a tree.
+    fn hash_at(&self, tree: usize, level: u32, number: u64) -> u64 {
+        let lower = (1..level).map(|level| self.hashes(level)).sum::<u64>();
+        self.siblings().end + 32 * (self.hashes_of_tree() * tree as u64 + lower + number)
     }
 
     /// Returns the length of the whole body, in bytes.
     pub(crate) fn body_length(&self) -> u64 {
-        self.siblings().end + 32 * (1..=8).map(|level| self.hashes(level)).sum::<u64>()
+        self.siblings().end + 32 * self.trees * self.hashes_of_tree()
     }
 }
 
-/// Returns the body of a tree of `n` records, and the tree's root. `records` must be exactly `n`
+/// Returns the body of a tree of `n` records, and the root of the seal. `records` must be exactly `n`
 /// records of the framing.
 pub(crate) fn lay_out(
     engine: &impl Engine,
-    framing: Framing,
-    n: u64,
+    leaves: &Leaves<'_>,
+    (framing, n): (Framing, u64),
     records: &[u8],
 ) -> (Vec<u8>, Digest) {
-    let geometry = Geometry { n, framing, events: records.len() as u64, pruned: None };
+    let (events, trees) = (records.len() as u64, leaves.trees() as u64);
+    let geometry = Geometry { n, framing, events, trees, pruned: None };
     let mut body = Vec::with_capacity(usize::try_from(geometry.body_length()).unwrap_or(0));
     body.extend_from_slice(records);
-    let mut hashes = match framing {
-        Framing::Fixed(size) => merkle::leaves(engine, usize::from(size.get()), records),
-        Framing::Prefixed => {
-            let mut hashes = Vec::new();
-            let mut rest = records;
-            while let Some((record, tail)) = framing.split_first(rest) {
-                hashes.push(tree::leaf(record));
-                rest = tail;
-                if (hashes.len() as u64).is_multiple_of(WIDTH) || rest.is_empty() {
-                    body.extend_from_slice(&((records.len() - rest.len()) as u64).to_be_bytes());
-                }
+    if framing == Framing::Prefixed {
+        let (mut rest, mut count) = (records, 0_u64);
+        while let Some((_, tail)) = framing.split_first(rest) {
+            (rest, count) = (tail, count + 1);
+            if count.is_multiple_of(WIDTH) || rest.is_empty() {
+                body.extend_from_slice(&((records.len() - rest.len()) as u64).to_be_bytes());
             }
-            hashes
         }
-    };
-    let root = merkle::root(engine, &hashes);
-    whole_tiles(&mut hashes);
-    lay_out_hashes(engine, roots_of_tiles(engine, hashes), &mut body);
-    (body, root)
+    }
+    let mut roots = Vec::new();
+    for tree in 0..leaves.trees() {
+        let mut hashes = leaves.hashes(engine, tree, framing, records);
+        roots.push(merkle::root(engine, &hashes));
+        whole_tiles(&mut hashes);
+        lay_out_hashes(engine, roots_of_tiles(engine, hashes), &mut body);
+    }
+    (body, leaves.join(&roots))
 }
 
-/// Returns the body of a pruned tree, and the root that follows from its records and their
-/// multiproof. Returns `None` if the number of records or digests does not match `geometry`.
+/// Returns the body of a pruned tree, and the root of the seal that follows from its records and their
+/// multiproofs. Returns `None` if the number of records or digests does not match `geometry`.
 pub(crate) fn lay_out_pruned(
     engine: &impl Engine,
+    leaves: &Leaves<'_>,
     geometry: Geometry,
     records: &[u8],
     siblings: &[u8],
@@ -186,8 +206,14 @@ pub(crate) fn lay_out_pruned(
     let pruned = geometry.pruned?;
     let mut body = Vec::with_capacity(usize::try_from(geometry.body_length()).ok()?);
     body.extend_from_slice(records);
-    let (mut rest, mut digests) = (records, siblings);
-    let mut roots = Vec::new();
+    let length = usize::try_from(32 * pruned.siblings).ok()?;
+    if siblings.len() != leaves.trees().checked_mul(length)? {
+        return None;
+    }
+    let of_tree = |tree: usize| &siblings[tree * length..(tree + 1) * length];
+    let mut digests: Vec<&[u8]> = (0..leaves.trees()).map(of_tree).collect();
+    let mut rest = records;
+    let mut roots = vec![Vec::new(); leaves.trees()];
     // `spanned`: the end of the last subtree of the multiproof that spans several chunks. `empty`:
     // no record is stored between the current chunk and this place.
     let (mut spanned, mut empty) = (0, 0);
@@ -198,7 +224,7 @@ pub(crate) fn lay_out_pruned(
         if end <= spanned {
             // The chunk is inside a subtree whose root is in the multiproof. It has no records, and
             // its own root is unknown.
-            roots.extend(is_whole.then_some(Digest::NULL));
+            roots.iter_mut().for_each(|roots| roots.extend(is_whole.then_some(Digest::NULL)));
         } else {
             let places = pruned.places(engine, start..end);
             if places.is_empty() && empty < end {
@@ -210,46 +236,46 @@ pub(crate) fn lay_out_pruned(
                 end
             };
             if spans > end {
-                let (first, tail) = digests.split_first_chunk()?;
-                (digests, spanned) = (tail, spans);
+                spanned = spans;
                 // An incomplete subtree at the right edge is not a subtree of any tile, so its root
                 // is only in the multiproof.
                 let perfect = (spans - start).is_power_of_two();
-                roots.extend(is_whole.then_some(if perfect {
-                    Digest(*first)
-                } else {
-                    Digest::NULL
-                }));
+                for (digests, roots) in digests.iter_mut().zip(&mut roots) {
+                    let (first, tail) = digests.split_first_chunk()?;
+                    *digests = tail;
+                    let root = if perfect { Digest(*first) } else { Digest::NULL };
+                    roots.extend(is_whole.then_some(root));
+                }
             } else {
                 let length = geometry.framing.length_of(rest, u32::try_from(places.len()).ok()?)?;
                 let (mine, others) = rest.split_at_checked(length)?;
                 let count = geometry::siblings(end - start, places.iter().copied()).count();
-                let (proof, tail) = digests.split_at_checked(32 * count)?;
-                (rest, digests) = (others, tail);
-                if is_whole {
-                    let mut places = places.into_iter();
-                    roots.push(
-                        engine
-                            .multiproof_root(width, geometry.framing, mine, &mut places, proof)
-                            .ok()?,
-                    );
+                rest = others;
+                for (tree, (digests, roots)) in digests.iter_mut().zip(&mut roots).enumerate() {
+                    let (proof, tail) = digests.split_at_checked(32 * count)?;
+                    *digests = tail;
+                    if is_whole {
+                        let (shape, places) = ((width, geometry.framing), places.iter().copied());
+                        roots.push(leaves.root_of(engine, tree, shape, mine, places, proof)?);
+                    }
                 }
             }
         }
         body.extend_from_slice(&((records.len() - rest.len()) as u64).to_be_bytes());
-        body.extend_from_slice(&((siblings.len() - digests.len()) as u64 / 32).to_be_bytes());
+        let left = digests.first().map_or(0, |digests| digests.len());
+        body.extend_from_slice(&((length - left) as u64 / 32).to_be_bytes());
     }
-    if !rest.is_empty() || !digests.is_empty() {
+    if !rest.is_empty() || digests.iter().any(|digests| !digests.is_empty()) {
         return None;
     }
     body.extend_from_slice(siblings);
-    lay_out_hashes(engine, roots, &mut body);
+    roots.into_iter().for_each(|roots| lay_out_hashes(engine, roots, &mut body));
     let read = |range: Range<u64>| {
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         body.get(range).map(<[u8]>::to_vec)
     };
     let mut read = |range| read(range).ok_or(());
-    let root = Proof::new(engine, geometry, &mut read, || ()).subtree(0..geometry.n).ok()?;
+    let root = Proof::new(engine, leaves, geometry, &mut read, || ()).root().ok()?;
     Some((body, root))
 }
 
@@ -316,13 +342,21 @@ pub(crate) type ReadRange<'r, E> = &'r mut dyn FnMut(Range<u64>) -> Result<Vec<u
 /// The error of `read`, or `damaged` if the bytes read cannot be the body of a tree.
 pub(crate) fn part<E>(
     engine: &impl Engine,
+    leaves: &Leaves<'_>,
     geometry: Geometry,
     selected: &[Sequence],
     read: ReadRange<'_, E>,
     damaged: impl Fn() -> E,
 ) -> Result<TreePart, E> {
-    let mut proof = Proof::new(engine, geometry, read, damaged);
+    let mut proof = Proof::new(engine, leaves, geometry, read, damaged);
     let mut out = TreePart::default();
+    if selected.is_empty() {
+        if geometry.n > 0 {
+            out.siblings = proof.root()?.0.to_vec();
+        }
+        return Ok(out);
+    }
+    let mut siblings = vec![Vec::new(); leaves.trees()];
     // Collect records and siblings together from left to right, so that each chunk is read only
     // once.
     let mut pending = selected.iter().copied().peekable();
@@ -330,23 +364,27 @@ pub(crate) fn part<E>(
         while let Some(seq) = pending.next_if(|seq| seq.0 < range.start) {
             proof.record(seq, &mut out.records)?;
         }
-        out.siblings.extend_from_slice(&proof.subtree(range)?.0);
+        for (tree, siblings) in siblings.iter_mut().enumerate() {
+            siblings.extend_from_slice(&proof.subtree(tree, range.clone())?.0);
+        }
     }
     for seq in pending {
         proof.record(seq, &mut out.records)?;
     }
+    out.siblings = siblings.concat();
     Ok(out)
 }
 
 struct Proof<'r, G, E, F> {
     engine: &'r G,
+    leaves: &'r Leaves<'r>,
     geometry: Geometry,
     read: ReadRange<'r, E>,
     damaged: F,
     /// The chunk that was read last.
     chunk: Option<Chunk>,
-    /// The hashes of the tiles read so far, by level and number of the tile.
-    tiles: HashMap<(u32, u64), Heights>,
+    /// The hashes of the tiles read so far, by tree, level and number of the tile.
+    tiles: HashMap<(usize, u32, u64), Heights>,
 }
 
 /// A small tree, as the list of hashes at each height, lowest first. A last hash without a sibling
@@ -358,7 +396,8 @@ struct Chunk {
     bytes: Vec<u8>,
     /// The start of each record after its length prefix, and the end of the last record.
     starts: Vec<usize>,
-    heights: Option<Heights>,
+    /// The hashes of each tree, once they are needed.
+    heights: Vec<Option<Heights>>,
     /// For a pruned tree, further data of the chunk.
     extra: Option<Extra>,
 }
@@ -370,7 +409,8 @@ struct Extra {
     /// The first places of the subtrees whose roots are in the multiproof. The next field holds
     /// these roots.
     subtrees: Vec<u64>,
-    siblings: Vec<u8>,
+    /// The roots in each tree.
+    siblings: Vec<Vec<u8>>,
 }
 
 impl Chunk {
@@ -383,10 +423,11 @@ impl Chunk {
         self.bytes.get(*self.starts.get(number)?..*self.starts.get(number + 1)?)
     }
 
-    /// Returns the root of the subtree over `count` places from `start` on.
+    /// Returns the root of the subtree of a tree over `count` places from `start` on.
     fn root(
         &mut self,
         engine: &impl Engine,
+        (leaves, tree): (&Leaves<'_>, usize),
         framing: Framing,
         start: u64,
         count: u64,
@@ -399,29 +440,12 @@ impl Chunk {
             let first = subtrees.partition_point(|subtree| *subtree < start);
             let last = subtrees.partition_point(|subtree| *subtree < end);
             let records = self.bytes.get(self.starts[from]..self.starts[to])?;
-            let mut within = places[from..to].iter().map(|place| Sequence(place.0 - start));
-            return engine
-                .multiproof_root(
-                    count,
-                    framing,
-                    records,
-                    &mut within,
-                    siblings.get(32 * first..32 * last)?,
-                )
-                .ok();
+            let within = places[from..to].iter().map(|place| Sequence(place.0 - start));
+            let proof = siblings.get(tree)?.get(32 * first..32 * last)?;
+            return leaves.root_of(engine, tree, (count, framing), records, within, proof);
         }
-        let heights = self.heights.get_or_insert_with(|| {
-            let leaves = match framing {
-                Framing::Fixed(size) => {
-                    merkle::leaves(engine, usize::from(size.get()), &self.bytes)
-                }
-                Framing::Prefixed => self
-                    .starts
-                    .windows(2)
-                    .map(|ends| tree::leaf(&self.bytes[ends[0] + 2..ends[1]]))
-                    .collect(),
-            };
-            Heights::over(engine, leaves)
+        let heights = self.heights.get_mut(tree)?.get_or_insert_with(|| {
+            Heights::over(engine, leaves.hashes(engine, tree, framing, &self.bytes))
         });
         heights.root(start, count)
     }
@@ -444,8 +468,23 @@ impl Heights {
 }
 
 impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
-    fn new(engine: &'r G, geometry: Geometry, read: ReadRange<'r, E>, damaged: F) -> Self {
-        Self { engine, geometry, read, damaged, chunk: None, tiles: HashMap::new() }
+    fn new(
+        engine: &'r G,
+        leaves: &'r Leaves<'r>,
+        geometry: Geometry,
+        read: ReadRange<'r, E>,
+        damaged: F,
+    ) -> Self {
+        Self { engine, leaves, geometry, read, damaged, chunk: None, tiles: HashMap::new() }
+    }
+
+    /// Returns the root of the seal.
+    fn root(&mut self) -> Result<Digest, E> {
+        let n = self.geometry.n;
+        let roots: Vec<Digest> = (0..self.leaves.trees())
+            .map(|tree| self.subtree(tree, 0..n))
+            .collect::<Result<_, E>>()?;
+        Ok(self.leaves.join(&roots))
     }
 
     fn record(&mut self, Sequence(seq): Sequence, out: &mut Vec<u8>) -> Result<(), E> {
@@ -480,10 +519,10 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
     }
 
     fn load(&mut self, number: u64) -> Result<Chunk, E> {
-        let Geometry { n, framing, events, pruned } = self.geometry;
+        let Geometry { n, framing, events, pruned, .. } = self.geometry;
         let width = 1 << self.geometry.chunk_bits();
         let (first, last) = (number * width, n.min((number + 1) * width));
-        let (range, mut proof) = match (framing, pruned) {
+        let (range, proof) = match (framing, pruned) {
             (Framing::Fixed(size), None) => {
                 (first * u64::from(size.get())..last * u64::from(size.get()), 0..0)
             }
@@ -502,13 +541,16 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
                 if proof.start > proof.end || proof.end > pruned.siblings {
                     return Err((self.damaged)());
                 }
-                let all = self.geometry.siblings().start;
-                (proof.start, proof.end) = (all + 32 * proof.start, all + 32 * proof.end);
                 let places = pruned.places(self.engine, first..last);
                 let subtrees = geometry::siblings(last - first, places.iter().copied())
                     .map(|range| range.start)
                     .collect();
-                Some(Extra { places, subtrees, siblings: (self.read)(proof)? })
+                let mut siblings = Vec::new();
+                for tree in 0..self.leaves.trees() {
+                    let at = |number| self.geometry.sibling_at(tree, number);
+                    siblings.push((self.read)(at(proof.start)..at(proof.end))?);
+                }
+                Some(Extra { places, subtrees, siblings })
             }
         };
         let count = extra.as_ref().map_or(last - first, |extra| extra.places.len() as u64);
@@ -518,15 +560,17 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
             rest = framing.split_first(rest).ok_or_else(&self.damaged)?.1;
             starts.push(bytes.len() - rest.len());
         }
-        let fits =
-            extra.as_ref().is_none_or(|extra| extra.siblings.len() == 32 * extra.subtrees.len());
+        let fits = extra.as_ref().is_none_or(|extra| {
+            extra.siblings.iter().all(|siblings| siblings.len() == 32 * extra.subtrees.len())
+        });
         if !rest.is_empty() || !fits {
             return Err((self.damaged)());
         }
-        Ok(Chunk { number, bytes, starts, heights: None, extra })
+        let heights = (0..self.leaves.trees()).map(|_| None).collect();
+        Ok(Chunk { number, bytes, starts, heights, extra })
     }
 
-    fn subtree(&mut self, range: Range<u64>) -> Result<Digest, E> {
+    fn subtree(&mut self, tree: usize, range: Range<u64>) -> Result<Digest, E> {
         let count = range.end - range.start;
         let (bits, whole) = (
             self.geometry.chunk_bits(),
@@ -535,18 +579,19 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         let width = 1 << bits;
         let root = if count < width && range.start >> bits == (range.end - 1) >> bits {
             let (engine, framing) = (self.engine, self.geometry.framing);
-            self.chunk(range.start >> bits)?.root(engine, framing, range.start & (width - 1), count)
+            let (of_tree, start) = ((self.leaves, tree), range.start & (width - 1));
+            self.chunk(range.start >> bits)?.root(engine, of_tree, framing, start, count)
         } else if whole {
             let level = 1 + (count.trailing_zeros() - bits) / WIDTH_BITS;
             let each = bits + WIDTH_BITS * (level - 1);
             let first = range.start >> each;
-            self.tile(level, first / WIDTH)?.root(first % WIDTH, count >> each)
-        } else if let Some(root) = self.ragged(&range)? {
+            self.tile(tree, level, first / WIDTH)?.root(first % WIDTH, count >> each)
+        } else if let Some(root) = self.ragged(tree, &range)? {
             Some(root)
         } else {
             let middle = range.start + geometry::split(count);
             let (left, right) =
-                (self.subtree(range.start..middle)?, self.subtree(middle..range.end)?);
+                (self.subtree(tree, range.start..middle)?, self.subtree(tree, middle..range.end)?);
             Some(tree::node(&left, &right))
         };
         root.ok_or_else(&self.damaged)
@@ -554,7 +599,7 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
 
     /// Returns the root of a subtree at the right edge of a pruned tree, if the subtree has no
     /// stored records: the multiproof then contains its root.
-    fn ragged(&mut self, range: &Range<u64>) -> Result<Option<Digest>, E> {
+    fn ragged(&mut self, tree: usize, range: &Range<u64>) -> Result<Option<Digest>, E> {
         let Some(pruned) = self.geometry.pruned else { return Ok(None) };
         let bits = self.geometry.chunk_bits();
         let (first, last) = (range.start >> bits, (range.end - 1) >> bits);
@@ -562,28 +607,29 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
             (self.ends(first, first)?.first().copied(), self.ends(last, last)?.last().copied());
         match (before, end) {
             (Some(before), Some(end)) if before.0 == end.0 && before.1 < pruned.siblings => {
-                let at = self.geometry.siblings().start + 32 * before.1;
+                let at = self.geometry.sibling_at(tree, before.1);
                 Ok((self.read)(at..at + 32)?.first_chunk().map(|digest| Digest(*digest)))
             }
             _ => Ok(None),
         }
     }
 
-    fn tile(&mut self, level: u32, number: u64) -> Result<&Heights, E> {
-        if !self.tiles.contains_key(&(level, number)) {
+    fn tile(&mut self, tree: usize, level: u32, number: u64) -> Result<&Heights, E> {
+        if !self.tiles.contains_key(&(tree, level, number)) {
             let last = self.geometry.hashes(level).min((number + 1) * WIDTH);
-            let range =
-                self.geometry.hash_at(level, number * WIDTH)..self.geometry.hash_at(level, last);
+            let at = |number| self.geometry.hash_at(tree, level, number);
+            let range = at(number * WIDTH)..at(last);
             let hashes = (self.read)(range)?;
             let hashes = hashes
                 .chunks_exact(32)
                 .map(|hash| Digest(hash.try_into().unwrap_or_default()))
                 .collect();
-            self.tiles.insert((level, number), Heights::over(self.engine, hashes));
+            self.tiles.insert((tree, level, number), Heights::over(self.engine, hashes));
         }
-        self.tiles.get(&(level, number)).ok_or_else(&self.damaged)
+        self.tiles.get(&(tree, level, number)).ok_or_else(&self.damaged)
     }
 }
 
+mod leaves;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ pub fn open(roster: &Roster, input: &Value) -> Verdict {
     });
     Ok(json!({
         "owner": contents.owner,
+        "since": contents.time.since_ms,
+        "until": contents.time.until_ms,
         "purpose": contents.purpose,
         "not_after": contents.not_after_ms,
         "recipients": match &contents.audience {

@@ -30,6 +30,7 @@ mod receipt;
 mod receivers;
 mod roster;
 mod sampling;
+mod sanitised;
 mod schema;
 mod signed_time;
 mod sum;

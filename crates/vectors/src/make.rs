@@ -25,6 +25,7 @@
 //! - `proofs`: `proof`
 //! - `pruned`: `stream/manifests`, `stream/no-budget`, `stream/no-coordinator`, `stream/pruned`
 //! - `readings`: `reading`
+//! - `sanitised`: `sanitised`
 //! - `schedules`: `sum/agendas`
 //! - `schema_2`: `schema/version-2`, `schema/records-2`, `stream/version-2`, `urgent/version-2`
 //! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
@@ -55,6 +56,7 @@ mod private;
 mod proofs;
 mod pruned;
 mod readings;
+mod sanitised;
 mod schedules;
 mod schema_2;
 mod served;
@@ -79,6 +81,7 @@ pub fn files() -> BTreeMap<String, Value> {
     schema_2::make(&mut files);
     confidential::make(&mut files);
     groups::make(&mut files);
+    sanitised::make(&mut files);
     readings::make(&mut files);
     parts::make(&mut files);
     periods::make(&mut files);

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use crate::{
     audit, broadcast, confidential, grant, health, link, policy, query, reading, receipt,
-    receivers, roster, sampling, schema, signed_time, sum, updates,
+    receivers, roster, sampling, sanitised, schema, signed_time, sum, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
@@ -82,6 +82,7 @@ named!(
     moteseal_seal::UrgentError,
     moteseal_verify::reading::ReadingError,
     moteseal_verify::UrgentRefused,
+    moteseal_verify::SanitisedError,
     moteseal_seal::sample::choice::ChoiceError,
     tree::PathError,
     moteseal_sum::guard::GuardError,
@@ -225,6 +226,7 @@ impl Shared {
             }
             "stream.read" => self.stream_read(input),
             "stream.explain" => self.stream_explain(input),
+            "sanitised.read" => sanitised::read(self.roster(), self.limits, input),
             "urgent.open" => self.urgent(input),
             "reading.open" => reading::open(self.roster(), input),
             "choice.rate" => choice_rate(input),
@@ -390,6 +392,7 @@ impl Shared {
             Event::Proof(_) => others.push("proof"),
             Event::Explain(..) => others.push("explain"),
             Event::Manifest(..) => others.push("manifest"),
+            Event::Sanitised(..) => others.push("sanitised"),
             Event::End => others.push("end"),
             Event::Problem(..) => others.push("problem"),
         })?;

@@ -1,6 +1,6 @@
 //! The operations of rosters (spec/objects.md, section 4).
 
-use moteseal_core::roster::{Roster as CoreRoster, Term};
+use moteseal_core::roster::{Right, Roster as CoreRoster, Term};
 use moteseal_core::signature::PublicKey;
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
@@ -56,6 +56,21 @@ pub fn open(operator: &PublicKey, input: &Value) -> Verdict {
         .collect();
     if !owners.is_empty() {
         output["owners"] = json!(owners);
+    }
+    let right = |right: Right<'_>| {
+        let devices = right.devices().map(|ids| ids.map(|id| id.to_string()).collect::<Vec<_>>());
+        let end = right.end_epoch.map(|end| end.0);
+        json!([devices, right.groups.bits(), right.first_epoch.0, end])
+    };
+    let sanitisers: Vec<Value> = roster
+        .sanitisers()
+        .map(|of| {
+            let digest = of.certificate().unwrap().digest().to_string();
+            json!([of.name, digest, of.rights().map(right).collect::<Vec<_>>()])
+        })
+        .collect();
+    if !sanitisers.is_empty() {
+        output["sanitisers"] = json!(sanitisers);
     }
     Ok(output)
 }

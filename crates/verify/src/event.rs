@@ -215,6 +215,10 @@ pub enum Event<'a> {
     Explain(&'a [u8], &'a [u8]),
     /// A verified manifest of the coordinator, and its tagged `COSE_Sign1`.
     Manifest(Manifest<'a>, &'a [u8]),
+    /// What a sanitiser states of the next part, not verified: its statement, and the new cells. The
+    /// part is the next one that is proven after it, or a later one of its run
+    /// ([`Sanitisation`](crate::sanitised::Sanitisation)).
+    Sanitised(&'a [u8], &'a [u8]),
     /// The end item: the response is complete.
     End,
     /// The server could not complete the response: the name of the error, and a description.

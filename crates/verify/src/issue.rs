@@ -13,6 +13,10 @@ use moteseal_core::roster::{
 };
 use moteseal_core::signature::{PublicKey, SignError, Signer};
 
+mod sanitisers;
+
+use sanitisers::OwnedSanitiser;
+
 /// A group's first roster: version 0, one key per device.
 #[derive(Clone, Debug)]
 pub struct FirstRoster<'a> {
@@ -96,6 +100,7 @@ impl FirstRoster<'_> {
             querier: None,
             devices: &drafts,
             owners: &[],
+            sanitisers: &[],
         };
         sign(&draft, operator)
     }
@@ -116,6 +121,9 @@ pub enum ChangeError {
     /// The roster lists no owner with this name.
     #[error("the roster lists no owner {0}")]
     UnknownOwner(String),
+    /// The roster lists no sanitiser with this name.
+    #[error("the roster lists no sanitiser {0}; give its public key to add it")]
+    UnknownSanitiser(String),
     /// The device belongs to the group already.
     #[error("{0} is already a device of the group")]
     DuplicateDevice(String),
@@ -154,6 +162,7 @@ impl ChangeError {
         match self {
             Self::UnknownDevice(_) => "UnknownDevice",
             Self::UnknownOwner(_) => "UnknownOwner",
+            Self::UnknownSanitiser(_) => "UnknownSanitiser",
             Self::DuplicateDevice(_) => "DuplicateDevice",
             Self::DeviceEnded(_) => "DeviceEnded",
             Self::KeyInUse { .. } => "KeyInUse",
@@ -185,6 +194,7 @@ pub struct NextRoster<'k> {
     devices: BTreeMap<DeviceId, OwnedDevice>,
     /// The owners by id: name and certificate.
     owners: BTreeMap<DeviceId, (String, Vec<u8>)>,
+    sanitisers: BTreeMap<DeviceId, OwnedSanitiser>,
     /// Every certified key of a device, with the device.
     keys: BTreeMap<Vec<u8>, DeviceId>,
     next_serial: u64,
@@ -285,6 +295,8 @@ impl<'k> NextRoster<'k> {
             next_serial = next_serial.max(certificate.serial.saturating_add(1));
             owners.insert(certificate.device, (owner.name.to_owned(), owner.bytes.to_vec()));
         }
+        let (sanitisers, highest) = OwnedSanitiser::all(&read)?;
+        next_serial = next_serial.max(highest.map_or(0, |serial| serial.saturating_add(1)));
         for certificate in others.chain(read.querier()) {
             next_serial = next_serial.max(certificate.serial.saturating_add(1));
         }
@@ -297,6 +309,7 @@ impl<'k> NextRoster<'k> {
             querier: read.querier_bytes().map(<[u8]>::to_vec),
             devices,
             owners,
+            sanitisers,
             keys,
             next_serial,
         })
@@ -558,6 +571,13 @@ impl<'k> NextRoster<'k> {
             .values()
             .map(|(name, certificate)| OwnerDraft { name, certificate })
             .collect();
+        let rights: Vec<_> = self.sanitisers.values().map(OwnedSanitiser::rights).collect();
+        let sanitisers: Vec<_> = self
+            .sanitisers
+            .values()
+            .zip(&rights)
+            .map(|(sanitiser, rights)| sanitiser.draft(rights))
+            .collect();
         let draft = RosterDraft {
             group_name: &self.group_name,
             history: &self.history,
@@ -566,6 +586,7 @@ impl<'k> NextRoster<'k> {
             querier: self.querier.as_deref(),
             devices: &devices,
             owners: &owners,
+            sanitisers: &sanitisers,
         };
         Ok(sign(&draft, self.operator)?)
     }

@@ -103,7 +103,8 @@ impl Load {
                 self.claimed += self.newest;
                 self.newest = u64::from(part.n);
             }
-            Item::Schema(_) | Item::Open(_) => {}
+            // A sanitised item counts with the part that follows it.
+            Item::Schema(_) | Item::Open(_) | Item::Sanitised { .. } => {}
             // Outside a run these items are returned at once and do not count.
             Item::Proof { .. }
             | Item::Explain { .. }
@@ -406,6 +407,9 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
             Item::Explain { seal, digests } => {
                 self.pass(Event::Explain(seal, digests), buffer, visit)?;
             }
+            Item::Sanitised { statement, cells } => {
+                self.pass(Event::Sanitised(statement, cells), buffer, visit)?;
+            }
             Item::Problem { name, detail } => {
                 self.pass(Event::Problem(name, detail), buffer, visit)?;
             }
@@ -507,7 +511,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
             Item::Proof { .. }
             | Item::Explain { .. }
             | Item::Problem { .. }
-            | Item::Manifest(_) => Some(ReadErrorKind::NoBundle),
+            | Item::Manifest(_)
+            | Item::Sanitised { .. } => Some(ReadErrorKind::NoBundle),
         }
     }
 

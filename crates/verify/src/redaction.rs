@@ -404,7 +404,7 @@ fn merged_in_tree(
     Ok(out)
 }
 
-/// Where the cells of a merged record come from. `false` stands for the first part.
+/// Where the cells of a merged record come from. `false` means the first part.
 struct MergePlan {
     fixed: Vec<(bool, Range<usize>)>,
     /// The position of each text cell among the texts of its record.

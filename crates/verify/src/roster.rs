@@ -6,6 +6,7 @@ use std::sync::Arc;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{self, Directory, NoKey, RosterError, SCRATCH_OVERHEAD};
+use moteseal_core::schema::Groups;
 use moteseal_core::signature::PublicKey;
 
 use crate::calendar::Calendar;
@@ -25,6 +26,7 @@ pub struct Roster {
     querier: Option<PublicKey>,
     devices: Arc<BTreeMap<DeviceId, Device>>,
     owners: Vec<Owner>,
+    sanitisers: Vec<Sanitiser>,
 }
 
 /// An owner of confidential readings, whose key verifies grants.
@@ -36,6 +38,58 @@ pub struct Owner {
     pub name: String,
     /// The key.
     pub key: PublicKey,
+}
+
+/// A sanitiser: a party that may replace the cells of column groups (spec/sanitised.md).
+#[derive(Clone, Debug)]
+pub struct Sanitiser {
+    /// The sanitiser's id ([`roster::sanitiser_id`]).
+    pub id: DeviceId,
+    /// The name.
+    pub name: String,
+    /// The key.
+    pub key: PublicKey,
+    /// What the sanitiser may replace.
+    pub rights: Vec<SanitiserRight>,
+}
+
+impl Sanitiser {
+    /// Returns whether the sanitiser may replace a column group of a device in an epoch.
+    #[must_use]
+    pub fn may_replace(&self, device: DeviceId, group: u8, epoch: EpochNumber) -> bool {
+        self.rights.iter().any(|right| right.covers(device, group, epoch))
+    }
+}
+
+/// What a sanitiser may replace: column groups of devices, in a range of epochs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SanitiserRight {
+    /// The devices; `None` for all devices of the group.
+    pub devices: Option<Vec<DeviceId>>,
+    /// The column groups, without group 0.
+    pub groups: Groups,
+    /// The first epoch.
+    pub first_epoch: EpochNumber,
+    /// The epoch after the last one; `None` if there is no end.
+    pub end_epoch: Option<EpochNumber>,
+}
+
+impl SanitiserRight {
+    pub(crate) fn of(right: &roster::Right<'_>) -> Self {
+        Self {
+            devices: right.devices().map(Iterator::collect),
+            groups: right.groups,
+            first_epoch: right.first_epoch,
+            end_epoch: right.end_epoch,
+        }
+    }
+
+    fn covers(&self, device: DeviceId, group: u8, epoch: EpochNumber) -> bool {
+        self.groups.contains(group)
+            && self.first_epoch <= epoch
+            && self.end_epoch.is_none_or(|end| epoch < end)
+            && self.devices.as_ref().is_none_or(|devices| devices.contains(&device))
+    }
 }
 
 /// A period of a group: epochs with the same length, number of levels, budget and coordinator.
@@ -197,6 +251,7 @@ impl Roster {
             querier: read.querier().and_then(|certificate| certificate.key().ok()),
             devices: Arc::new(devices),
             owners: read.owners().filter_map(|owner| owner_of(&owner)).collect(),
+            sanitisers: read.sanitisers().filter_map(|found| sanitiser_of(&found)).collect(),
             bytes: bytes.into(),
         })
     }
@@ -356,6 +411,18 @@ impl Roster {
         self.owners.iter().find(|owner| owner.id == id)
     }
 
+    /// Returns the sanitisers, sorted by id.
+    #[must_use]
+    pub fn sanitisers(&self) -> &[Sanitiser] {
+        &self.sanitisers
+    }
+
+    /// Returns the sanitiser with this id.
+    #[must_use]
+    pub fn sanitiser(&self, id: DeviceId) -> Option<&Sanitiser> {
+        self.sanitisers.iter().find(|sanitiser| sanitiser.id == id)
+    }
+
     /// Returns the devices, sorted by id. This includes devices that no longer belong to the group:
     /// their past seals are still verified.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = &Device> {
@@ -428,6 +495,17 @@ fn owner_of(owner: &roster::Owner<'_>) -> Option<Owner> {
         id: certificate.device,
         name: owner.name.to_owned(),
         key: certificate.key().ok()?,
+    })
+}
+
+/// Reads a sanitiser of a roster that has been checked, so the result is always `Some`.
+fn sanitiser_of(sanitiser: &roster::Sanitiser<'_>) -> Option<Sanitiser> {
+    let certificate = sanitiser.certificate().ok()?;
+    Some(Sanitiser {
+        id: certificate.device,
+        name: sanitiser.name.to_owned(),
+        key: certificate.key().ok()?,
+        rights: sanitiser.rights().map(|right| SanitiserRight::of(&right)).collect(),
     })
 }
 

@@ -158,6 +158,14 @@ pub fn manifest(out: &mut Vec<u8>, manifest: &[u8]) {
     append(out, manifest.len() + 32, |writer| stream::encode_manifest(writer, manifest));
 }
 
+/// Appends a sanitised item: `statement` is a tagged `COSE_Sign1`.
+pub fn sanitised(out: &mut Vec<u8>, statement: &[u8], cells: &[u8]) {
+    append(out, statement.len() + 32, |writer| {
+        stream::encode_sanitised_head(writer, statement, cells.len())
+    });
+    out.extend_from_slice(cells);
+}
+
 /// Returns the complete signed object of a seal, a tagged `COSE_Sign1`.
 pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();

@@ -9,7 +9,7 @@
 use moteseal_core::confidential::{
     ColumnId, EncryptedColumns, KeyCommitments, KeyStream, Nonce, PATH, Path, SealKey, Suite,
 };
-use moteseal_core::provision::GivenKeys;
+use moteseal_core::provision::{GivenKeys, NONCE_BASE};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
 use zeroize::Zeroizing;
@@ -26,6 +26,13 @@ pub const MAX_RECORD: usize = 32;
 /// The keys of the columns, in the order of the schema.
 type Paths = [Option<Path>; MAX_COLUMNS];
 
+/// What the pages contain.
+struct Held {
+    /// Random bytes of the provisioning (spec/mote.md, section 1.1, rule 8). Each record has them.
+    nonce_base: [u8; NONCE_BASE],
+    paths: Paths,
+}
+
 /// The keys of encrypted columns, for [`Mote::encrypt_with`](crate::Mote::encrypt_with).
 pub trait SealKeys {
     /// Returns the epochs of which there are keys.
@@ -39,7 +46,8 @@ pub trait SealKeys {
     fn advance(&mut self, epoch: EpochNumber) -> Result<(), Fault>;
 
     /// Returns the encryption of a seal of the newest epoch. `starts` is the number of the mote's
-    /// starts, with which the nonce is unique: the mote has no random number generator.
+    /// starts. It makes the nonce unique, with the index and the random bytes of the provisioning: the
+    /// mote has no random number generator.
     fn encryption(
         &self,
         schema: &[u8],
@@ -81,22 +89,25 @@ impl Encryption {
 
 /// The keys of encrypted columns, and the flash that stores them.
 pub struct ColumnKeys<K> {
-    paths: Paths,
+    held: Held,
     journal: Journal<K>,
 }
 
-fn apply(paths: &mut Paths, kind: u8, content: &[u8]) -> Result<(), JournalError> {
-    let place = paths.get_mut(usize::from(kind)).ok_or(JournalError::Damaged)?;
-    match Path::decode_short(content) {
+fn apply(held: &mut Held, kind: u8, content: &[u8]) -> Result<(), JournalError> {
+    let place = held.paths.get_mut(usize::from(kind)).ok_or(JournalError::Damaged)?;
+    let (nonce_base, path) = content.split_first_chunk().ok_or(JournalError::Damaged)?;
+    match Path::decode_short(path) {
         Ok((path, [])) => *place = Some(path),
         _ => return Err(JournalError::Damaged),
     }
+    held.nonce_base = *nonce_base;
     Ok(())
 }
 
-fn snapshot<K: Flash>(paths: &Paths, page: &mut Page<'_, K>) -> Result<(), JournalError> {
-    (0..).zip(paths.iter().flatten()).try_for_each(|(kind, path)| {
-        page.record(kind, &[path.encode_short(&mut Zeroizing::new([0; PATH]))])
+fn snapshot<K: Flash>(held: &Held, page: &mut Page<'_, K>) -> Result<(), JournalError> {
+    (0..).zip(held.paths.iter().flatten()).try_for_each(|(kind, path)| {
+        let mut buffer = Zeroizing::new([0; PATH]);
+        page.record(kind, &[&held.nonce_base, path.encode_short(&mut buffer)])
     })
 }
 
@@ -111,15 +122,15 @@ fn are_of_one_stream(one: &Path, other: &Path) -> bool {
 }
 
 /// Returns the keys that follow the provisioning blob, or `None` if there are none for this schema.
-fn given(schema: &Schema<'_>, bytes: &[u8]) -> Option<Paths> {
-    let mut rest = GivenKeys::read(bytes)?.paths;
+fn given(schema: &Schema<'_>, bytes: &[u8]) -> Option<Held> {
+    let GivenKeys { nonce_base, paths: mut rest, .. } = GivenKeys::read(bytes)?;
     let mut paths = [const { None }; MAX_COLUMNS];
     for place in paths.iter_mut().take(schema.encrypted_count()) {
         let path;
         (path, rest) = Path::decode_short(rest).ok()?;
         *place = Some(path);
     }
-    (rest.is_empty() && are_of(&paths, schema)).then_some(paths)
+    (rest.is_empty() && are_of(&paths, schema)).then_some(Held { nonce_base: *nonce_base, paths })
 }
 
 /// Returns whether these are the keys of the encrypted columns of a schema.
@@ -130,8 +141,9 @@ fn are_of(paths: &Paths, schema: &Schema<'_>) -> bool {
 
 impl<K: Flash> ColumnKeys<K> {
     /// Reads the keys of a schema's encrypted columns. `pages` has the two pages for them. `provision` is
-    /// the flash after the provisioning blob. If keys of another stream are there, the mote has been
-    /// provisioned anew: they are stored in the pages. Afterwards they are erased in `provision`.
+    /// the flash after the provisioning blob. If keys are there, the mote has been provisioned anew: their
+    /// nonce base is stored in the pages, and also the keys if they are of another stream. Afterwards they
+    /// are erased in `provision`.
     ///
     /// # Errors
     /// `NoStreamSecret` if there are no keys of these columns; `Schema` if there are more encrypted
@@ -144,23 +156,26 @@ impl<K: Flash> ColumnKeys<K> {
         if schema.encrypted_count() > MAX_COLUMNS || is_long || !suites.all(Suite::is_supported) {
             return Err(Fault::Schema);
         }
-        let mut paths = [const { None }; MAX_COLUMNS];
-        let journal = Journal::open(pages, &mut paths, apply, snapshot)?;
-        let mut keys = Self { paths, journal };
-        if let Some(given) = given(schema, provision.bytes()) {
-            let mut pairs = keys.paths.iter().flatten().zip(given.iter().flatten());
+        let paths = [const { None }; MAX_COLUMNS];
+        let mut held = Held { nonce_base: [0; NONCE_BASE], paths };
+        let mut journal = Journal::open(pages, &mut held, apply, snapshot)?;
+        if let Some(mut given) = given(schema, provision.bytes()) {
+            let mut pairs = held.paths.iter().flatten().zip(given.paths.iter().flatten());
             let are_known = pairs.all(|(held, given)| are_of_one_stream(held, given))
-                && are_of(&keys.paths, schema);
-            if !are_known {
-                keys.paths = given;
-                keys.journal.rewrite(&keys.paths, snapshot)?;
+                && are_of(&held.paths, schema);
+            if are_known {
+                core::mem::swap(&mut held.paths, &mut given.paths);
             }
+            if !are_known || held.nonce_base != given.nonce_base {
+                journal.rewrite(&given, snapshot)?;
+            }
+            held = given;
         }
-        if !are_of(&keys.paths, schema) {
+        if !are_of(&held.paths, schema) {
             return Err(Fault::NoKeys);
         }
         erase(provision)?;
-        Ok(keys)
+        Ok(Self { held, journal })
     }
 
     /// Returns the flash.
@@ -181,7 +196,7 @@ fn erase<P: Flash>(provision: &mut P) -> Result<(), FlashFailed> {
 
 impl<K: Flash> SealKeys for ColumnKeys<K> {
     fn epochs(&self) -> (EpochNumber, EpochNumber) {
-        let path = self.paths.iter().flatten().next();
+        let path = self.held.paths.iter().flatten().next();
         let epochs = path.map(|path| (path.epoch(), path.base().0.saturating_add(u32::MAX.into())));
         epochs.map(|(first, last)| (first, EpochNumber(last))).unwrap_or_default()
     }
@@ -191,10 +206,10 @@ impl<K: Flash> SealKeys for ColumnKeys<K> {
         if self.epochs().0 == epoch {
             return Ok(());
         }
-        for path in self.paths.iter_mut().flatten() {
+        for path in self.held.paths.iter_mut().flatten() {
             path.advance(epoch).map_err(|_| Fault::NoKeys)?;
         }
-        Ok(self.journal.rewrite(&self.paths, snapshot)?)
+        Ok(self.journal.rewrite(&self.held, snapshot)?)
     }
 
     #[inline(never)]
@@ -205,14 +220,14 @@ impl<K: Flash> SealKeys for ColumnKeys<K> {
         starts: u32,
     ) -> Option<Encryption> {
         let schema = Schema::decode(schema).ok()?;
-        let mut nonce = Nonce([0; 12]);
-        nonce.0[..4].copy_from_slice(&starts.to_be_bytes());
-        nonce.0[4..8].copy_from_slice(&index.0.to_be_bytes());
+        let mut nonce = Nonce(self.held.nonce_base);
+        let place = u64::from(starts) << 32 | u64::from(index.0);
+        nonce.0.iter_mut().zip(place.to_be_bytes()).for_each(|(byte, place)| *byte ^= place);
         // The places of columns that the schema does not have are never used.
         let unused = SealKey::from_bytes(ColumnId([0; 16]), Suite::ChaCha20, [0; 32]);
         let mut streams = core::array::from_fn(|_| KeyStream::new(unused.clone()));
         let mut count = 0;
-        let columns = self.paths.iter().flatten().zip(schema.encrypted_columns());
+        let columns = self.held.paths.iter().flatten().zip(schema.encrypted_columns());
         for (place, (path, (field, _))) in streams.iter_mut().zip(columns) {
             let key = path.epoch_key().seal_key(device, index, field.suite?, &nonce);
             *place = KeyStream::new(key);

@@ -12,7 +12,7 @@ use crate::boundary::{
     given, state, wipe_bytes,
 };
 use crate::chain_position::moteseal_chain;
-use crate::column_keys::moteseal_column_keys;
+use crate::column_keys::{ColumnKey, moteseal_column_keys};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
@@ -45,8 +45,11 @@ pub struct Cipher {
     index: SealIndex,
     epoch: EpochNumber,
     record_size: u16,
-    /// The lowest sequence number that has not been encrypted.
-    next: u64,
+    /// The number of events that have been encrypted: those with the sequence numbers below it.
+    encrypted: u64,
+    /// Whether the event with the next sequence number could not be encrypted. Its key stream may have
+    /// been used, so no other event can get this number.
+    has_failed: bool,
 }
 
 impl From<CipherError> for Error {
@@ -56,7 +59,8 @@ impl From<CipherError> for Error {
 }
 
 /// Returns what the statement of a seal, or an urgent event, states about its keys: nothing if no
-/// column of the device is encrypted. The cipher must be that of this seal.
+/// column of the device is encrypted. The cipher must be that of this seal, and must have encrypted the
+/// first `count` events.
 ///
 /// # Safety
 /// `cipher` is null or points to a cipher.
@@ -64,6 +68,7 @@ pub(crate) unsafe fn commitments(
     cipher: *const moteseal_cipher,
     device: &moteseal_device,
     (index, epoch): (SealIndex, EpochNumber),
+    count: u64,
 ) -> Result<Option<KeyCommitments>, Error> {
     if cipher.is_null() {
         return if device.encrypted == 0 { Ok(None) } else { Err(Error::NoStreamSecret) };
@@ -72,7 +77,11 @@ pub(crate) unsafe fn commitments(
     let (cipher, _) = unsafe { array_ref(cipher)? };
     let is_of = (cipher.index, cipher.epoch, cipher.device.0, cipher.schema.0)
         == (index, epoch, device.device, device.schema);
-    if is_of { Ok(Some(cipher.commitments)) } else { Err(Error::NotOfThisSeal) }
+    match (is_of, cipher.encrypted >= count) {
+        (false, _) => Err(Error::NotOfThisSeal),
+        (true, false) => Err(Error::NotEncrypted),
+        (true, true) => Ok(Some(cipher.commitments)),
+    }
 }
 
 /// Begins the encryption of the chain's open seal, and erases the keys of all earlier epochs from
@@ -86,14 +95,16 @@ pub(crate) unsafe fn commitments(
 /// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
 ///        record.
 /// @param schema, schema_length  The device's encoded schema.
-/// @param nonce  12 random bytes, other ones for every seal. A mote without a generator uses a
-///        number that it increments in flash at each start, and the seal's index: if its flash is
+/// @param nonce  12 random bytes, other ones for every seal. A mote without a generator gets 12
+///        random bytes each time it is provisioned, and combines them by exclusive or with a number
+///        that it increments in flash at each start, and with the seal's index. If its flash is
 ///        restored from a copy, it may use a key stream twice, which shows the differences of
 ///        readings to others.
 /// @return `NotBegun`, `NotOpen`, `NotPersisted`, `BufferTooSmall`, `NotOfThisSeal` (the schema is not
-///         the device's), `WrongColumn` (the keys are for another schema), `KeyErased` (the keys of
-///         the epoch have been erased), `EpochOutOfKeyRange`, an error of schemas or of decoding.
-///         After an error, the cipher is not begun.
+///         the device's), `WrongColumn` (the keys are for another schema), `SequenceReused` (a cipher
+///         of this seal was begun with these keys before, so events would be encrypted twice),
+///         `KeyErased` (the keys of the epoch have been erased), `EpochOutOfKeyRange`, an error of
+///         schemas or of decoding. After an error, the cipher is not begun.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_cipher_begin(
@@ -122,11 +133,16 @@ pub unsafe extern "C" fn moteseal_cipher_begin(
         if schema.digest().0 != device.schema {
             return Err(Error::NotOfThisSeal);
         }
-        if *of != schema.digest() {
+        if of.schema != schema.digest() {
             return Err(Error::WrongColumn);
         }
         if columns.len() > capacity {
             return Err(Error::BufferTooSmall);
+        }
+        // The keys are those of the epoch of the newest cipher.
+        let is_of_newest = |column: &ColumnKey| Ok::<_, Error>(column.path()?.epoch() == epoch);
+        if of.newest == Some(index) && columns.first().map_or(Ok(false), is_of_newest)? {
+            return Err(Error::SequenceReused);
         }
         let suites = schema.encrypted_columns().filter_map(|(field, _)| field.suite);
         let streams = columns.iter_mut().zip(suites).map(|(column, suite)| {
@@ -144,10 +160,12 @@ pub unsafe extern "C" fn moteseal_cipher_begin(
             index,
             epoch,
             record_size: device.record_size,
-            next: 0,
+            encrypted: 0,
+            has_failed: false,
         };
         // SAFETY: as above.
         unsafe { begin_array(cipher, streams.len(), value) };
+        of.newest = Some(index);
         Ok(())
     })
 }
@@ -159,12 +177,12 @@ pub unsafe extern "C" fn moteseal_cipher_begin(
 /// (`moteseal_record_check`).
 ///
 /// @param sequence  The sequence number that the event gets in the seal, counted from 0: the number
-///        of events pushed before it. An event is encrypted once, and never after a later one.
+///        of events pushed before it. All events of a seal are encrypted, in order, each once.
 /// @param event, length  The event in the schema's format.
-/// @return `NotBegun`, `WrongLength`, `SequenceReused`, `RecordLength` (a text extends past the
-///         event), `KeyStreamEnd` (the seal has too many events for AES-128: close it). After
-///         `WrongLength` and `SequenceReused`, nothing has changed. After another error, do not push
-///         the event.
+/// @return `NotBegun`, `WrongLength`, `SequenceReused`, `NotEncrypted` (the event before was not
+///         encrypted), `RecordLength` (a text extends past the event), `KeyStreamEnd` (the seal has
+///         too many events for AES-128). After `WrongLength`, `SequenceReused` and `NotEncrypted`,
+///         nothing has changed. After another error, do not push the event, and close the seal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_cipher_encrypt(
     cipher: *mut moteseal_cipher,
@@ -182,11 +200,17 @@ pub unsafe extern "C" fn moteseal_cipher_encrypt(
         if !fits {
             return Err(Error::WrongLength);
         }
-        if u64::from(sequence) < cipher.next {
+        let sequence = u64::from(sequence);
+        if sequence > cipher.encrypted {
+            return Err(Error::NotEncrypted);
+        }
+        if sequence < cipher.encrypted || cipher.has_failed {
             return Err(Error::SequenceReused);
         }
-        cipher.next = u64::from(sequence) + 1;
-        Ok(cipher.columns.encrypt(Sequence(sequence.into()), event, streams)?)
+        cipher.has_failed = true;
+        cipher.columns.encrypt(Sequence(sequence), event, streams)?;
+        (cipher.encrypted, cipher.has_failed) = (sequence + 1, false);
+        Ok(())
     })
 }
 

@@ -5,7 +5,7 @@
 
 use moteseal_core::Digest;
 use moteseal_core::confidential::{KeyAccessError, KeyEncodingError, PATH, Path, StreamSecret};
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
 
 use crate::boundary::{
@@ -38,11 +38,25 @@ const VERSION: [u8; 3] = [1, 0, 0];
 pub struct moteseal_column_keys([u8; 0]);
 
 impl Storage for moteseal_column_keys {
-    type Value = Digest;
+    type Value = Keys;
     type Element = ColumnKey;
     const MARK: u32 = 0x6d73_6501;
-    const FIXED: usize = 40;
+    const FIXED: usize = 48;
     const MOST: usize = moteseal_core::confidential::MAX_ENCRYPTED;
+}
+
+/// The fixed part of the memory of keys. An array with the keys of each column follows it.
+pub struct Keys {
+    /// The digest of the schema.
+    pub(crate) schema: Digest,
+    /// The seal whose cipher was begun last with these keys.
+    pub(crate) newest: Option<SealIndex>,
+}
+
+impl Keys {
+    const fn new(schema: Digest) -> Self {
+        Self { schema, newest: None }
+    }
 }
 
 /// The encoded keys of one column, padded to a multiple of 8 bytes.
@@ -109,8 +123,8 @@ fn check_of(record: &[u8]) -> [u8; CHECK] {
 /// @param keys, size  Memory for the keys, aligned to 8 bytes, and its size in bytes:
 ///        `MOTESEAL_COLUMN_KEYS_SIZE(columns)` or more.
 /// @param schema, schema_length  The device's encoded schema.
-/// @param secret  The secret, 32 bytes: `NAME.stream.key` contains it as hexadecimal digits, then a
-///        space and the base epoch.
+/// @param secret  The secret, 32 bytes: `NAME.stream.key` contains it as hexadecimal digits, then
+///        the base epoch and the device's id.
 /// @param base_epoch  The base epoch of the secret.
 /// @param epoch  The first epoch that will be sealed. An epoch before the base epoch counts as the
 ///        base epoch.
@@ -143,7 +157,7 @@ pub unsafe extern "C" fn moteseal_column_keys_begin(
         // SAFETY: as above; `check` compared the number of columns with the memory.
         unsafe {
             let count = fill_array(keys, size, paths)?.len();
-            begin_array(keys, count, schema.digest());
+            begin_array(keys, count, Keys::new(schema.digest()));
         }
         Ok(())
     })
@@ -194,7 +208,7 @@ pub unsafe extern "C" fn moteseal_column_keys_restore(
         // SAFETY: as above; `check` compared the number of columns with the memory.
         unsafe {
             let count = fill_array(keys, size, paths)?.len();
-            begin_array(keys, count, schema.digest());
+            begin_array(keys, count, Keys::new(schema.digest()));
         }
         Ok(())
     })
@@ -203,7 +217,7 @@ pub unsafe extern "C" fn moteseal_column_keys_restore(
 /// Writes the record of the keys. It is secret.
 ///
 /// Store the record when the keys were begun, and again after each `moteseal_cipher_begin` for a
-/// later epoch. Then erase the record before it: whoever reads it can decrypt the epochs that have
+/// later epoch. Then erase the record before it: a party that reads it can decrypt the epochs that have
 /// passed.
 ///
 /// @param out, capacity  `MOTESEAL_COLUMN_KEYS_OVERHEAD + columns * MOTESEAL_COLUMN_KEY` bytes.

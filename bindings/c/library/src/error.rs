@@ -279,12 +279,14 @@ pub enum moteseal_error {
     KeyCount = 165,
     /// The keys are for other columns than those of the schema.
     WrongColumn = 166,
-    /// An event with this sequence number, or a later one, has been encrypted already.
+    /// An event with this sequence number has been encrypted already, or the seal has had a cipher.
     SequenceReused = 167,
     /// The seal has too many events for AES-128: close it and open the next.
     KeyStreamEnd = 168,
     /// A column needs AES-128, which is not built in (feature `aes128`).
     UnsupportedSuite = 169,
+    /// An event of the seal was not encrypted by the seal's cipher.
+    NotEncrypted = 170,
 }
 
 use moteseal_error as Error;
@@ -415,6 +417,7 @@ impl Error {
         (Self::SequenceReused, c"SequenceReused"),
         (Self::KeyStreamEnd, c"KeyStreamEnd"),
         (Self::UnsupportedSuite, c"UnsupportedSuite"),
+        (Self::NotEncrypted, c"NotEncrypted"),
     ];
 
     /// Returns the code of the error with this name.

@@ -154,7 +154,7 @@ pub unsafe extern "C" fn moteseal_grouped_star_close(
             return Err(Error::NotOfThisSeal);
         }
         // SAFETY: as above.
-        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
+        let keys = unsafe { commitments(cipher, device, chain.opened()?, open.star.len().into())? };
         let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = open.star.close_to_root(digests);
         let size = moteseal_grouped_star::size(digests.len());

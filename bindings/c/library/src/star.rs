@@ -133,8 +133,9 @@ pub unsafe extern "C" fn moteseal_star_count(
 /// @param seal  Begun on success. The function then also wipes the star; use its memory for the
 ///        next seal.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
-///         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
-///         (`last_in_epoch`). After an error, nothing has changed.
+///         for another one), `NoStreamSecret` (the cipher is missing), `NotEncrypted` (the cipher has
+///         encrypted fewer events than were pushed), `FieldOutOfRange` (`last_in_epoch`). After an
+///         error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_close(
     star: *mut moteseal_star,
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn moteseal_star_close(
             unsafe { (array(star)?, given(device)?, state(chain)?, optional(answers)?) };
         // All checks come first: `close_to_root` consumes the star.
         // SAFETY: as above.
-        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
+        let keys = unsafe { commitments(cipher, device, chain.opened()?, open.star.len().into())? };
         let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = open.star.close_to_root(digests);
         let size = moteseal_star::size(digests.len());

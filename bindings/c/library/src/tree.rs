@@ -154,8 +154,9 @@ pub unsafe extern "C" fn moteseal_tree_count(
 /// @param seal  Begun on success. The function then also wipes the tree; use its memory for the
 ///        next seal.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal, or the cipher is
-///         for another one), `NoStreamSecret` (the cipher is missing), `FieldOutOfRange`
-///         (`last_in_epoch`). After an error, nothing has changed.
+///         for another one), `NoStreamSecret` (the cipher is missing), `NotEncrypted` (the cipher has
+///         encrypted fewer events than were pushed), `FieldOutOfRange` (`last_in_epoch`). After an
+///         error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_close(
     tree: *mut moteseal_tree,
@@ -172,7 +173,7 @@ pub unsafe extern "C" fn moteseal_tree_close(
         let ((open, slots), device, chain, answers) =
             unsafe { (array(tree)?, given(device)?, state(chain)?, optional(answers)?) };
         // SAFETY: as above.
-        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
+        let keys = unsafe { commitments(cipher, device, chain.opened()?, open.tree.len())? };
         let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = (open.counters, open.tree.root(slots));
         let size = moteseal_tree::size(slots.len());

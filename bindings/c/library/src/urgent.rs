@@ -58,7 +58,8 @@ fn urgent<'a>(
 ///        pushed before it. You must also push the event, so that it gets this number.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 /// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal` (the cipher is for another
-///         seal), `WrongLength`, `BufferTooSmall`.
+///         seal), `NotEncrypted` (the cipher has not encrypted the event), `WrongLength`,
+///         `BufferTooSmall`.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_urgent_message(
@@ -78,8 +79,9 @@ pub unsafe extern "C" fn moteseal_urgent_message(
         let (device, chain, event, out) = unsafe {
             (given(device)?, state(chain)?, bytes(event, event_length)?, buffer(out, capacity)?)
         };
+        let count = u64::from(sequence) + 1;
         // SAFETY: as above.
-        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
+        let keys = unsafe { commitments(cipher, device, chain.opened()?, count)? };
         let event = urgent(device, chain, keys, sequence, event)?;
         let written = event.message(device.check()?, out)?.len();
         // SAFETY: as above.
@@ -92,8 +94,8 @@ pub unsafe extern "C" fn moteseal_urgent_message(
 /// @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 ///        arguments.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
-/// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal`, `WrongLength`,
-///         `MalformedSignature`, `BufferTooSmall`.
+/// @return `NotOpen`, `NotPersisted`, `NoStreamSecret`, `NotOfThisSeal`, `NotEncrypted`,
+///         `WrongLength`, `MalformedSignature`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_urgent_object(
@@ -126,8 +128,9 @@ pub unsafe extern "C" fn moteseal_urgent_object(
             return Err(Error::MalformedSignature);
         }
         let mut out = Writer::new(out);
+        let count = u64::from(sequence) + 1;
         // SAFETY: as above.
-        let keys = unsafe { commitments(cipher, device, chain.opened()?)? };
+        let keys = unsafe { commitments(cipher, device, chain.opened()?, count)? };
         let event = urgent(device, chain, keys, sequence, event)?;
         event.encode(&mut out, algorithm, signature)?;
         // SAFETY: as above.

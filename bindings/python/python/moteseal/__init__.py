@@ -31,6 +31,8 @@ from moteseal._moteseal import (
     Report,
     Roster,
     is_proof,
+    merge,
+    redact,
     verify_bundles,
     verify_proof,
 )
@@ -97,6 +99,8 @@ __all__ = [
     "Roster",
     "Verified",
     "errors",
+    "merge",
+    "redact",
     "sums",
     "verify",
     "verify_bundles",

@@ -83,6 +83,7 @@ class Client:
         sample: int | None = None,
         seed: bytes | str | None = None,
         readings: Iterable[tuple[int, int] | tuple[int, int, int]] | None = None,
+        columns: str | Iterable[str] | None = None,
         proof: _Path | None = None,
         allow_incomplete: bool = False,
         grants: _Path | Iterable[_Path] | None = None,
@@ -90,7 +91,8 @@ class Client:
         stream_secrets: Mapping[str, _Path] | None = None,
     ) -> Answer:
         """Fetches readings, verifies them and returns them. Raises an exception if they are not
-        authentic or not complete. Encrypted columns are null unless a key opens them."""
+        authentic or not complete. Encrypted columns are null unless a key opens them. With columns,
+        only these columns are fetched, verified and decrypted."""
     def estimate(
         self,
         what: str,
@@ -129,7 +131,7 @@ class Answer:
     def column_names(self) -> list[str]:
         """The names of the columns."""
     def require_complete(self) -> None:
-        """Raises TailUnknown, ManifestMissing or Redacted if the answer is not complete."""
+        """Raises TailUnknown, ManifestMissing, Redacted or ReadingsNamed if the answer is not complete."""
     def to_pyarrow(self) -> pyarrow.Table:
         """Returns the rows as a pyarrow.Table that shares their memory. Requires pyarrow."""
     def to_polars(self) -> polars.DataFrame:
@@ -147,6 +149,10 @@ class Report:
     @property
     def complete(self) -> bool:
         """True if the data of every device is complete over the requested range."""
+    @property
+    def named(self) -> bool:
+        """True if this is a report about a proof whose query names readings. The maker of the proof
+        chose them, so it is never complete."""
     @property
     def devices(self) -> list[DeviceReport]:
         """A report for each device, in the order of the query."""
@@ -443,6 +449,30 @@ def verify_proof(
     stream_secrets: Mapping[str, _Path] | None = None,
 ) -> Answer:
     """Verifies a proof (.mproof) and returns its rows. Needs no network."""
+
+def redact(
+    proof: _Path,
+    out: _Path,
+    roster: Roster | _Path,
+    operator: _Path | None = None,
+    *,
+    devices: str | Iterable[str] | None = None,
+    since: _Time | None = None,
+    until: _Time | None = None,
+    readings: Iterable[tuple[int | None, int] | tuple[int | None, int, int]] | None = None,
+    columns: str | Iterable[str] | None = None,
+) -> Report:
+    """Writes a proof that shows less of a proof to the file out, and returns its report. Needs no
+    key and no network. The arguments state what to keep."""
+
+def merge(
+    proofs: Sequence[_Path],
+    out: _Path,
+    roster: Roster | _Path,
+    operator: _Path | None = None,
+) -> Report:
+    """Writes a proof that shows what several proofs show to the file out, and returns its report.
+    Needs no key and no network."""
 
 def verify_bundles(paths: Sequence[_Path], roster: Roster | _Path, operator: _Path | None = None) -> list[BundleReport]:
     """Verifies bundles (.mseal): checks every signature and every reading, and that no seal is

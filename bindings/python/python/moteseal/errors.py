@@ -140,6 +140,10 @@ class Redacted(Incomplete):
     """The proof is redacted: what it shows is authentic, and a redactor chose it."""
 
 
+class ReadingsNamed(Incomplete):
+    """The query of the proof names readings: they are authentic, and the maker of the proof chose them."""
+
+
 class NoSample(Incomplete):
     """Too few events were sampled for an estimate."""
 
@@ -199,6 +203,7 @@ __all__ = [
     "TailUnknown",
     "ManifestMissing",
     "Redacted",
+    "ReadingsNamed",
     "NoSample",
     "BelowFloor",
     "TooFewReadings",

@@ -264,9 +264,10 @@ fn verify_answer(world: &World, question: &Question, bytes: &[u8]) -> Result<(),
                     Ok(())
                 }
                 Event::Problem(name, _) => Err(name.into()),
-                Event::Proof(_) | Event::Explain(..) | Event::Manifest(..) => {
-                    Err("NotAsAsked".into())
-                }
+                Event::Proof(_)
+                | Event::Explain(..)
+                | Event::Manifest(..)
+                | Event::Sanitised(..) => Err("NotAsAsked".into()),
             }
         })?;
     }

@@ -22,8 +22,9 @@ use crate::terminal::{Plain, Stdout, is_json};
 /// that a receiver knows.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples: moteseal broadcast certificates --ca keys/base.pub.pem\n\
-                        reads the record keys/base.certificates, which `moteseal key certify` and `moteseal key revoke` extend.\n\
-                        \x20         moteseal broadcast certificates --ca keys/base.pub.pem --state broadcast.state\n\
+                        reads the record keys/base.certificates, which `moteseal key certify` and `moteseal key revoke`\n\
+                        extend.\n          \
+                        moteseal broadcast certificates --ca keys/base.pub.pem --state broadcast.state\n\
                         reads the state of a stopped `moteseal broadcast watch`.")]
 pub(crate) struct Arguments {
     /// The public key of a base station; may be repeated with --state

@@ -62,16 +62,22 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// relay it, and cannot read it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 firmware.bin\n  \
-                        echo open | moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --lines - --kind command --topic \"valve 3\" --valid 10m\n  \
-                        tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert --to mqtts://broker/field --lines - --live --kind command --valid 1m\n  \
-                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --only valve-1,valve-2 plan.pdf\n  \
+                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 \\\n      \
+                        firmware.bin\n  \
+                        echo open | moteseal broadcast send --key ops.key.pem --cert ops.cert \\\n      \
+                        --to udp://239.1.2.3:5000 --lines - --kind command --topic \"valve 3\" --valid 10m\n  \
+                        tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert \\\n      \
+                        --to mqtts://broker/field --lines - --live --kind command --valid 1m\n  \
+                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 \\\n      \
+                        --only valve-1,valve-2 plan.pdf\n  \
                         moteseal broadcast send --revoke base.revocation --to udp://239.1.2.3:5000\n\n\
-                        Addresses: udp://GROUP:PORT (a multicast address with optional ?interface= and &ttl=, or a broadcast address),\n\
-                        mqtt[s]://BROKER/GROUP.\n\
+                        Addresses: udp://GROUP:PORT (a multicast address with optional ?interface= and &ttl=, or a\n\
+                        broadcast address), mqtt[s]://BROKER/GROUP.\n\
                         Chain numbers only increase. The last one is stored next to the key, or in --state.\n\
-                        Receivers of the list (moteseal broadcast receivers) acknowledge what they have; --wait-for waits for them.\n\
-                        Exit codes: 0 some receiver answered, and enough have acknowledged; 4 too few have; 6 no receiver answered.")]
+                        Receivers of the list (moteseal broadcast receivers) acknowledge what they have; --wait-for waits\n\
+                        for them.\n\
+                        Exit codes: 0 some receiver answered, and enough have acknowledged; 4 too few have; 6 no receiver\n\
+                        answered.")]
 pub(crate) struct Arguments {
     /// Files, each sent as one chain
     #[arg(value_name = "FILE", required_unless_present_any = ["lines", "revoke"])]

@@ -33,12 +33,12 @@ use crate::time::instant;
 /// blocks of a chain; it then proves the messages of these blocks. A chain does not show when it
 /// was sent, so the certificate is checked at the time given by --at, or now.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
+#[command(after_help = "Examples:\n  \
+                        moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
                         moteseal broadcast verify image.evidence --ca base.pub.pem --out image.bin\n\n\
-                        Messages are printed on stdout, one per line with its number. The content of an image goes only to --out.\n\
-                        Exit codes: 0 the whole chain is verified, 3 refused, 4 verified, but the chain is not complete."
-)]
+                        Messages are printed on stdout, one per line with its number. The content of an image goes only to\n\
+                        --out.\n\
+                        Exit codes: 0 the whole chain is verified, 3 refused, 4 verified, but the chain is not complete.")]
 pub(crate) struct Arguments {
     /// The file with the evidence
     #[arg(value_name = "FILE")]

@@ -46,14 +46,17 @@ const MAX_BASES: usize = u8::MAX as usize;
 /// also repeated on the same link. If the command is killed, run it again: it continues where it stopped. It never accepts a chain twice.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-                        moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state --save images\n  \
-                        moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --on mqtts://broker/field --state broadcast.state\n\n\
-                        Messages are printed on stdout, one per line, in order. For a complete file its path is printed. --json\n\
-                        prints more. After a kill a message may be printed again: sender, chain and number identify it.\n\
-                        Commands are printed only within the time that their sender states, and never after a later command of\n\
-                        the same topic. Others are reported on stderr, or as events by --json.\n\
-                        Exit codes: 0 --chains chains were complete, or stopped without --chains. 3 stopped before any chain was\n\
-                        complete, and frames were refused. With --chains: 4 stopped with fewer complete chains.")]
+                        moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state \\\n      \
+                        --save images\n  \
+                        moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --on mqtts://broker/field \\\n      \
+                        --state broadcast.state\n\n\
+                        Messages are printed on stdout, one per line, in order. For a complete file its path is printed.\n\
+                        --json prints more. After a kill a message may be printed again: sender, chain and number identify\n\
+                        it.\n\
+                        Commands are printed only within the time that their sender states, and never after a later\n\
+                        command of the same topic. Others are reported on stderr, or as events by --json.\n\
+                        Exit codes: 0 --chains chains were complete, or stopped without --chains. 3 stopped before any\n\
+                        chain was complete, and frames were refused. With --chains: 4 stopped with fewer complete chains.")]
 pub(crate) struct Arguments {
     /// The public key of a base station; may be repeated
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]

@@ -19,8 +19,9 @@ pub(crate) enum Command {
     /// Write the credentials of all processes and tokens, and what the servers need to know about them.
     #[command(after_help = "Example:\n  \
                             moteseal cloud policy init policy.toml --out policy\n\n\
-                            The folder has secrets: keep it offline and backed up. Running it again adds what is missing, keeps what\n\
-                            exists, and revokes what the file does not name any more; `apply` makes running servers follow.\n\
+                            The folder has secrets: keep it offline and backed up. Running it again adds what is missing,\n\
+                            keeps what exists, and revokes what the file does not name any more; `apply` makes running servers\n\
+                            follow.\n\
                             docs/scale.md describes the file and the folder.")]
     Init(Init),
     /// Pass the account and the roles to the running NATS servers and Cassandra. Revocations take effect.
@@ -32,7 +33,8 @@ pub(crate) enum Command {
     /// Try at the running servers who can do what, and compare it with the policy. Nothing is changed.
     #[command(after_help = "Example:\n  \
                             moteseal cloud policy check policy.toml --from policy\n\n\
-                            Exit codes: 0 everything is as the policy states, 4 something could not be tried, 5 something differs.")]
+                            Exit codes: 0 everything is as the policy states, 4 something could not be tried, 5 something\n\
+                            differs.")]
     Check(Applied),
 }
 

@@ -15,8 +15,8 @@ use moteseal_core::DeviceId;
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::confidential::Path as ColumnPath;
 use moteseal_core::provision::{
-    Audience, MAX_POLICY_PAYLOAD, MAX_PROVISIONING, Membership, Provisioning, ReplayedWindow,
-    SharedKey, blob_end, encode_keys,
+    Audience, MAX_POLICY_PAYLOAD, MAX_PROVISIONING, Membership, NONCE_BASE, Provisioning,
+    ReplayedWindow, SharedKey, blob_end, encode_keys,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
@@ -35,6 +35,7 @@ use crate::devices_file;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::SchemeName;
+use crate::key::random;
 use crate::progress::{bar, count};
 use crate::stream_secret::OwnSecret;
 use crate::terminal::report;
@@ -454,11 +455,15 @@ impl<'a> Group<'a> {
         let secret_path = config.stream_secret.as_ref().map(|path| folder.join(path.of(name)));
         let schema = Schema::decode(&self.schema)
             .map_err(|error| Failure::named(Exit::Internal, error.named()))?;
-        let secret = OwnSecret { path: secret_path.as_deref(), named: "stream_secret" };
+        let secret = OwnSecret { path: secret_path.as_deref(), named: "stream_secret", device };
         let keys =
             secret.keys_from(&schema, period.first_epoch).map_err(in_key("stream_secret"))?;
+        // A mote whose flash was erased starts to count its starts and seals again. These bytes let it
+        // nevertheless use other nonces than before.
+        let mut nonce_base = [0; NONCE_BASE];
+        random(&mut nonce_base)?;
         let mut buffer = Zeroizing::new([0; MAX_PROVISIONING]);
-        let length = written(&provisioning, &keys, &mut *buffer).map_err(|BufferTooSmall| {
+        let length = written(&provisioning, (&nonce_base, &keys), &mut *buffer).map_err(|BufferTooSmall| {
             let what = format_args!("a mote's blob has at most {MAX_PROVISIONING} bytes; name or encrypt fewer columns, or give them shorter names");
             in_key("columns")(Failure::usage(what))
         })?;
@@ -530,7 +535,7 @@ impl<'a> Group<'a> {
 /// Writes a blob, and the keys of encrypted columns after it. Returns their length.
 fn written(
     provisioning: &Provisioning<'_>,
-    keys: &[ColumnPath],
+    (nonce_base, keys): (&[u8; NONCE_BASE], &[ColumnPath]),
     buffer: &mut [u8],
 ) -> Result<usize, BufferTooSmall> {
     let length = provisioning.encode(buffer)?.len();
@@ -539,7 +544,7 @@ fn written(
     }
     let start = blob_end(buffer);
     let rest = buffer.get_mut(start..).ok_or(BufferTooSmall)?;
-    Ok(start + encode_keys(keys, rest)?)
+    Ok(start + encode_keys(nonce_base, keys, rest)?)
 }
 
 /// Reads the policy of private sums, and checks that motes have room for it.

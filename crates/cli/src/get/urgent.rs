@@ -73,11 +73,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut keys = keys.set();
     let text = UrgentText::new(arguments.destination.format()?, &roster);
     let mut text = text.map_err(client_error::output)?;
+    let has_keys = keys.is_some();
     if let Some(keys) = &mut keys {
         text = text.with_keys(keys);
     }
     let target = match out {
-        Some(path) => Target::File(AtomicFile::create(path).map_err(client_error::output)?),
+        Some(path) => {
+            let mut file = AtomicFile::create(path).map_err(client_error::output)?;
+            if has_keys {
+                file.set_private();
+            }
+            Target::File(file)
+        }
         None => Target::Stdout,
     };
     let mut request =

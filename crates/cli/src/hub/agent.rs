@@ -36,7 +36,8 @@ pub(crate) enum Command {
                             storage       = \"16MiB\"\n  \
                             processes     = 1\n  \
                             network       = true\n\n\
-                            moteseal hub agent pack weather --manifest agent.toml --operator-key keys/op.key.pem --out weather.agent\n\n\
+                            moteseal hub agent pack weather --manifest agent.toml --operator-key keys/op.key.pem \\\n      \
+                            --out weather.agent\n\n\
                             Each package needs a higher version than the one before. The limits are shown by `agent show`.")]
     Pack(Pack),
     /// Show what a package contains, and verify it.

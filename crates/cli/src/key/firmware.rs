@@ -18,14 +18,16 @@ use crate::terminal::report;
 /// The update file that it makes is broadcast with `moteseal broadcast send`. Motes of this network
 /// and board accept it if its version is above theirs.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example: moteseal key firmware target/thumbv7m-none-eabi/release/mote --ca keys/base.key.pem --out mps2-an385-7.firmware\n\
-                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 mps2-an385-7.firmware\n\
-                        echo install 7 | moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 \\\n\
-                        \x20   --lines - --kind command --topic firmware --valid 1h\n\
-                        The image states its board and version. Whoever has the base station's key can replace the firmware of\n\
-                        every mote of the network: keep it offline."
-)]
+#[command(after_help = "Example:\n  \
+                        moteseal key firmware target/thumbv7m-none-eabi/release/mote --ca keys/base.key.pem \\\n      \
+                        --out mps2-an385-7.firmware\n\
+                        moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 \\\n      \
+                        mps2-an385-7.firmware\n\
+                        echo install 7 | moteseal broadcast send --key ops.key.pem --cert ops.cert \\\n      \
+                        --to udp://239.1.2.3:5000 \\\n    \
+                        --lines - --kind command --topic firmware --valid 1h\n\
+                        The image states its board and version. A party that has the base station's key can replace the\n\
+                        firmware of every mote of the network: keep it offline.")]
 pub(crate) struct Firmware {
     /// The firmware: the ELF file that cargo builds, or its image
     #[arg(value_name = "PROGRAM")]

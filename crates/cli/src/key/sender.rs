@@ -30,7 +30,8 @@ const SECONDS_A_DAY: u64 = 86_400;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key request --key keys/ops.key.pem --sender ops --out ops.request\n\
-                        Send the request to the owner of a base station's key, who runs: moteseal key certify ops.request ...\n\
+                        Send the request to the owner of a base station's key, who runs: moteseal key certify ops.request\n\
+                        ...\n\
                         A sender's id has 8 bytes: 16 hexadecimal digits are used directly; the id of any other name is\n\
                         the first 8 bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name)."
 )]
@@ -48,12 +49,13 @@ pub(crate) struct Request {
 
 /// Certify a sender's request with a base station's key.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example: moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
-                        Verify by other means that the request came from the sender that it names: its signature only proves\n\
-                        possession of the key; --sender refuses the request of another one. Every certificate has its own serial.\n\
-                        The record next to the key (keys/base.certificates) lists the certificates: moteseal broadcast certificates."
-)]
+#[command(after_help = "Example:\n  \
+                        moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
+                        Verify by other means that the request came from the sender that it names: its signature only\n\
+                        proves possession of the key; --sender refuses the request of another one. Every certificate has\n\
+                        its own serial.\n\
+                        The record next to the key (keys/base.certificates) lists the certificates: moteseal broadcast\n\
+                        certificates.")]
 pub(crate) struct Certify {
     /// The request
     #[arg(value_name = "REQUEST")]
@@ -93,11 +95,12 @@ pub(crate) struct Certify {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples: moteseal key revoke --ca keys/base.key.pem --serial 5 --out base.revocation\n\
-                        revokes one certificate. A revocation lists at most 8 single serials.\n\
-                        \x20         moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
+                        revokes one certificate. A revocation lists at most 8 single serials.\n          \
+                        moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
                         revokes every certificate of this base station with a serial of 7 or less. If a sender must remain\n\
                         valid, certify it again with a higher serial first.\n\
-                        A revocation contains all earlier ones: the record next to the key has the newest, or give it with --after."
+                        A revocation contains all earlier ones: the record next to the key has the newest, or give it with\n\
+                        --after."
 )]
 #[group(id = "what", required = true, multiple = true, args = ["serial", "min_serial"])]
 pub(crate) struct Revoke {

@@ -1,4 +1,4 @@
-//! `moteseal roster add|remove|rotate|revoke|set`: signs the next version of a roster.
+//! `moteseal roster add|remove|rotate|revoke|set|sanitiser`: signs the next version of a roster.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,16 +7,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use moteseal_client::start_text;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::schema::Groups;
 use moteseal_core::signature::SecretKey;
-use moteseal_verify::Roster;
 use moteseal_verify::issue::{NextRoster, PeriodChange};
+use moteseal_verify::roster::Owner;
+use moteseal_verify::{Roster, SanitiserRight};
 use serde_json::json;
 
 use super::enrol::Enrolment;
 use super::levels_suffice;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::owner::{Columns, OwnerFile};
+use crate::owner::{Columns, OwnerFile, secrets_made};
 use crate::progress::count;
 use crate::terminal::{diagnostic, report_lines};
 use crate::time::{self, When};
@@ -148,6 +150,37 @@ pub(crate) struct Set {
     /// can load the roster before
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
     from: Option<When>,
+    /// Change the length of past epochs although the roster lists owners. Devices with encrypted columns then
+    /// need new stream secrets (moteseal owner add --from)
+    #[arg(long, requires = "epoch")]
+    force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetSanitiser {
+    /// The name of the sanitiser, by which readers accept it
+    name: String,
+    #[command(flatten)]
+    change: Change,
+    /// The public key of the sanitiser; needed for a new one. A new key voids what the old one signed
+    #[arg(long, value_name = "PUBLIC_KEY", requires = "groups")]
+    key: Option<PathBuf>,
+    /// Give the sanitiser the right to replace these column groups (1 to 7), separated by commas
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=7))]
+    groups: Vec<u8>,
+    /// With --groups: only of these devices, separated by commas; default: all
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',', requires = "groups")]
+    devices: Vec<String>,
+    /// With --groups: from the epoch on that contains this time; default: all earlier epochs, too
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when, requires = "groups")]
+    since: Option<When>,
+    /// With --groups, up to the first epoch that ends at or after this time. Without --groups, end all
+    /// rights of the sanitiser there; what it signed for earlier epochs stays valid
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    until: Option<When>,
+    /// Remove the sanitiser. Nothing that it signed is accepted any longer
+    #[arg(long, conflicts_with_all = ["groups", "until"])]
+    remove: bool,
 }
 
 /// A roster that is being changed.
@@ -186,8 +219,8 @@ impl<'k> Draft<'k> {
         }
     }
 
-    /// Signs and writes the new version, and reports it. `note` is a further line of the report.
-    fn write(self, what: &str, note: Option<String>) -> Result<(), Failure> {
+    /// Signs and writes the new version, and reports it. `notes` are further lines of the report.
+    fn write(self, what: &str, notes: &[String]) -> Result<(), Failure> {
         let Self { before, next, change, .. } = self;
         let bytes = next.issue().map_err(named)?;
         match &change.out {
@@ -201,12 +234,14 @@ impl<'k> Draft<'k> {
             before.group_name(),
             out.display()
         );
-        report_lines([Some(text), note].into_iter().flatten(), || {
+        let lines = std::iter::once(text).chain(notes.iter().cloned());
+        report_lines(lines, || {
             json!({
                 "file": out.display().to_string(),
                 "group": before.group_name(),
                 "version": next.version(),
                 "change": what,
+                "notes": notes,
             })
         })
     }
@@ -258,16 +293,18 @@ pub(crate) fn add(arguments: &Add) -> Result<(), Failure> {
                 .collect();
             let columns = arguments.columns.encrypted()?;
             let copies = owner.add(&draft.before, &devices, first, &columns, folder)?;
-            Some((owner, copies))
+            let made = secrets_made(devices.len(), columns.len(), folder);
+            Some((owner, copies, made))
         }
         _ => None,
     };
     // The keys and secrets must exist before the roster names the devices.
     enrolled.write()?;
-    if let Some((owner, copies)) = &secrets {
+    if let Some((owner, copies, _)) = &secrets {
         owner.save(copies)?;
     }
-    draft.write(&what, enrolled.note())?;
+    let notes = enrolled.note().into_iter().chain(secrets.map(|(_, _, made)| made));
+    draft.write(&what, &notes.collect::<Vec<_>>())?;
     if !again.is_empty() {
         diagnostic(format_args!(
             "{} belonged to the group before: the secrets of links and private sums stay the same; if \
@@ -291,7 +328,7 @@ pub(crate) fn remove(arguments: &Remove) -> Result<(), Failure> {
         arguments.devices.join(", "),
         start_text(&draft.before, end)
     );
-    draft.write(&what, None)
+    draft.write(&what, &[])
 }
 
 pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
@@ -307,7 +344,7 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
     }
     let what =
         format!("new keys of {} from {}", names.join(", "), start_text(&draft.before, first));
-    draft.write(&what, None)
+    draft.write(&what, &[])
 }
 
 pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
@@ -324,7 +361,7 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     if let Some(epoch) = end_epoch {
         let _ = write!(what, ", from {}", start_text(&draft.before, epoch));
     }
-    draft.write(&what, None)
+    draft.write(&what, &[])
 }
 
 pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
@@ -362,11 +399,25 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
             ));
         }
         let first = draft.epoch(arguments.from, 2);
-        draft.next.begin_period(first, &change).map_err(named)?;
         let start = start_text(&draft.before, first);
+        // The keys of encrypted columns belong to the numbers of epochs, and devices erase those of the past.
+        let has_keys = change.epoch_ms.is_some() && !draft.before.owners().is_empty();
+        if first <= draft.now && has_keys && !arguments.force {
+            let what = format_args!(
+                "{start} is in the past, and devices with encrypted columns have erased the keys of its epochs; \
+                 give a later --from, or --force and then new stream secrets (moteseal owner add --from)"
+            );
+            return Err(Failure::usage(what).with_name("PastEpochs"));
+        }
+        draft.next.begin_period(first, &change).map_err(named)?;
         if first <= draft.now {
             diagnostic(format_args!(
                 "note: {start} is in the past; seals and manifests from then on that name an earlier version are no longer valid"
+            ));
+        }
+        if has_keys {
+            diagnostic(format_args!(
+                "note: grants for the time from {start} on no longer open all of it; the owners must make them anew"
             ));
         }
         whats.push(format!("new parameters from {start}"));
@@ -376,12 +427,58 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
         whats.push("new querier".to_owned());
     }
     for (name, path) in &arguments.owners {
-        draft.next.set_owner(name, &files::public_key(path)?).map_err(named)?;
+        let key = files::public_key(path)?;
+        let is_other = |owner: &&Owner| {
+            owner.key == key
+                && owner.name != *name
+                && !arguments.removed_owners.contains(&owner.name)
+        };
+        if let Some(other) = draft.before.owners().iter().find(is_other) {
+            return Err(Failure::usage(format_args!(
+                "{} is the key of owner {}; make a separate key for each owner with `moteseal owner new`",
+                path.display(),
+                other.name
+            )));
+        }
+        draft.next.set_owner(name, &key).map_err(named)?;
         whats.push(format!("owner {name}"));
     }
     for name in &arguments.removed_owners {
         draft.next.remove_owner(name).map_err(named)?;
         whats.push(format!("owner {name} removed"));
     }
-    draft.write(&whats.join(", "), None)
+    draft.write(&whats.join(", "), &[])
+}
+
+pub(crate) fn sanitiser(arguments: &SetSanitiser) -> Result<(), Failure> {
+    let SetSanitiser { name, change, key, groups, devices, since, until, remove } = arguments;
+    let operator = files::secret_key(&change.operator)?;
+    let mut draft = Draft::open(change, &operator)?;
+    let calendar = draft.before.calendar();
+    let end_epoch = until.map(|until| until.epoch_after(calendar));
+    let what = if *remove {
+        draft.next.remove_sanitiser(name).map_err(named)?;
+        format!("sanitiser {name} removed")
+    } else if groups.is_empty() {
+        let Some(end) = end_epoch else {
+            return Err(Failure::usage("nothing to change: give --groups, --until or --remove"));
+        };
+        draft.next.end_sanitiser(name, end).map_err(named)?;
+        format!("the rights of sanitiser {name} end at {}", start_text(&draft.before, end))
+    } else {
+        let devices = match &devices[..] {
+            [] => None,
+            names => Some(files::devices(&draft.before, &change.roster, names)?),
+        };
+        let right = SanitiserRight {
+            devices,
+            groups: groups.iter().fold(Groups::NONE, |all, group| all.with(*group)),
+            first_epoch: since.map_or(EpochNumber(0), |since| since.epoch(calendar)),
+            end_epoch,
+        };
+        let key = key.as_deref().map(files::public_key).transpose()?;
+        draft.next.set_sanitiser(name, key.as_ref(), right).map_err(named)?;
+        format!("sanitiser {name}")
+    };
+    draft.write(&what, &[])
 }

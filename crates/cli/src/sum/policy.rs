@@ -28,7 +28,8 @@ pub(crate) enum Command {
                             epoch     = \"30s\"\n  \
                             [querier.columns]\n  \
                             \"temperature:Cel:i16/100\" = \"-40..85\"\n\n\
-                            moteseal sum policy sign policy.toml --roster roster.cbor --operator-key keys/op.key.pem --out policy.cbor\n\n\
+                            moteseal sum policy sign policy.toml --roster roster.cbor --operator-key keys/op.key.pem \\\n      \
+                            --out policy.cbor\n\n\
                             A querier with trusted = true may ask any query about its columns, or about all columns if there\n\
                             are none. Any other querier gets exact sums over whole key groups only.")]
     Sign(Sign),

@@ -45,14 +45,15 @@ const SHOWN: (usize, usize) = (60, 40);
                         temperature = \"-40..125\"\n  \
                         [link]\n  \
                         url         = \"mqtts://broker.example:8883\"\n\n\
-                        moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
+                        moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors \\\n      \
+                        WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
                         --config querier.toml --epochs 10\n\n\
-                        Without --epochs it runs until Ctrl-C, or until `moteseal sum stop`. Up to four queries can run at a\n\
-                        time with one state file. `moteseal sum list` shows them. If the process of a query is killed,\n\
+                        Without --epochs it runs until Ctrl-C, or until `moteseal sum stop`. Up to four queries can run at\n\
+                        a time with one state file. `moteseal sum list` shows them. If the process of a query is killed,\n\
                         `moteseal sum run --attach ID` continues the query.\n\n\
                         Exit codes: 0 every epoch has a result; 3 a result was rejected;\n\
-                        4 an epoch is missing or withheld: fewer sources than --floor took part, or there were fewer readings\n\
-                        than --min-count; 6 the broker cannot be reached.")]
+                        4 an epoch is missing or withheld: fewer sources than --floor took part, or there were fewer\n\
+                        readings than --min-count; 6 the broker cannot be reached.")]
 pub(crate) struct Arguments {
     /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH
     /// DURATION 30s

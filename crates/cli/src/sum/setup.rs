@@ -19,11 +19,13 @@ use crate::terminal::{diagnostic, report_lines};
 
 /// Make the key files of private sums: one for each device and one for the querier.
 #[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal key new --out q\n\
-                        \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --querier q.key.pem --out sumkeys/\n\
-                        makes sumkeys/NAME.sum.key     for each device of the roster: goes to that device only\n\
-                        \x20     sumkeys/querier.sum.key  stays with the querier: all other keys are derived from it\n\n\
-                        \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --keys sumkeys/querier.sum.key --out sumkeys/\n\
+#[command(after_help = "Example: moteseal key new --out q\n         \
+                        moteseal sum setup --roster roster.cbor --operator op.pub.pem --querier q.key.pem \\\n      \
+                        --out sumkeys/\n\
+                        makes sumkeys/NAME.sum.key     for each device of the roster: goes to that device only\n      \
+                        sumkeys/querier.sum.key  stays with the querier: all other keys are derived from it\n\n         \
+                        moteseal sum setup --roster roster.cbor --operator op.pub.pem \\\n      \
+                        --keys sumkeys/querier.sum.key --out sumkeys/\n\
                         makes the files of the devices that have joined the group since")]
 pub(crate) struct Arguments {
     /// The group's roster; its devices are the sources

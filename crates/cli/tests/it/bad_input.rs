@@ -407,6 +407,7 @@ fn an_error_about_a_wrong_file_names_its_likely_kind() {
     for (file, like) in [
         ("data.csv", "a text, such as a CSV"),
         ("keys/dev1.pub.pem", "a key (PEM)"),
+        ("keys/dev1.salt.key", "a secret, such as NAME.salt.key or NAME.stream.key"),
         ("roster.cbor", "a roster or a certificate"),
     ] {
         for run in [scene.with_roster(&["verify", file]), scene.run(&["inspect", file])] {

@@ -209,9 +209,40 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Decrypts all events of a device at the cloud, from the sealed bytes. Asserts that no 8 bytes of key
-/// stream encrypt two values. Returns the numbers.
-fn assert_no_key_stream_twice(home: &Home, device: &str) -> BTreeSet<u64> {
+/// The key stream of 8 bytes that encrypts the number of an event, and the number.
+type Cells = Vec<(u64, u64)>;
+
+/// Asserts that no file has a value of another number under a key stream of `cells`: also the frames of
+/// seals that were given up, and the journals of the device, encrypt nothing with a key stream that is
+/// used for an event at the cloud. `sent` is the number of values that were sent.
+fn assert_no_other_value(home: &Home, places: &[&str], cells: &[(u64, u64)], sent: u64) {
+    let cell = |stream: u64, number: u64| (stream ^ value(number)).to_be_bytes();
+    let own: HashSet<[u8; 8]> = cells.iter().map(|(stream, of)| cell(*stream, *of)).collect();
+    let others = cells.iter().flat_map(|(stream, of)| {
+        (0..sent).filter(move |number| number != of).map(move |number| cell(*stream, number))
+    });
+    let others: HashSet<[u8; 8]> = others.collect();
+    let mut is_found = false;
+    for (name, bytes) in places.iter().flat_map(|place| {
+        let path = home.path(place);
+        if path.is_dir() {
+            files(&path)
+        } else {
+            vec![((*place).to_owned(), fs::read(&path).unwrap())]
+        }
+    }) {
+        for window in bytes.windows(8) {
+            assert!(!others.contains(window), "{name} has two values under one key stream");
+            is_found |= own.contains(window);
+        }
+    }
+    assert!(is_found, "the files have no encrypted value");
+}
+
+/// Decrypts all events of a device at the cloud, from the sealed bytes. Asserts that no key stream
+/// encrypts two values of the first or of the last column. Returns the numbers, and the key streams of the
+/// first column.
+fn assert_no_key_stream_twice(home: &Home, device: &str) -> (BTreeSet<u64>, Cells) {
     let proof = format!("{device}.mproof");
     let _ = fs::remove_file(home.path(&proof));
     let get = format!(
@@ -221,11 +252,12 @@ fn assert_no_key_stream_twice(home: &Home, device: &str) -> BTreeSet<u64> {
     );
     home.run(&get.split_whitespace().collect::<Vec<_>>());
     let secret = fs::read_to_string(home.path(format!("{device}.kept"))).unwrap();
-    let secret: StreamSecret = decode_stream_secret(&secret).unwrap();
+    let (_, secret): (_, StreamSecret) = decode_stream_secret(&secret).unwrap();
     let operator = fs::read_to_string(home.path("keys/op.pub.pem")).unwrap();
     let operator = moteseal_core::identity::decode_public_pem(operator.as_bytes()).unwrap();
     let roster = Roster::open(&fs::read(home.path("roster.cbor")).unwrap(), &operator).unwrap();
-    let (mut used, mut found) = (BTreeMap::new(), BTreeSet::new());
+    let (mut used, mut used_for_notes) = (BTreeMap::new(), BTreeMap::new());
+    let (mut found, mut cells) = (BTreeSet::new(), Cells::new());
     let mut visit = |event: Event<'_>| {
         let Event::Proven(proven) = event else { return Ok::<(), ReadError>(()) };
         let schema = Schema::decode(&proven.schema.bytes).unwrap();
@@ -246,14 +278,18 @@ fn assert_no_key_stream_twice(home: &Home, device: &str) -> BTreeSet<u64> {
             let place = (statement.index, seq);
             let before = used.insert(cell(sealed) ^ cell(&plain), place);
             assert_eq!(before, None, "the key stream of {place:?} was used before");
+            let text = |record: &[u8]| u128::from_be_bytes(*record[11..].first_chunk().unwrap());
+            let before = used_for_notes.insert(text(sealed) ^ text(&plain), place);
+            assert_eq!(before, None, "the key stream of the note of {place:?} was used before");
             found.insert(number);
+            cells.push((cell(sealed) ^ cell(&plain), number));
         });
         Ok(())
     };
     let mut reader = StreamReader::new(&roster, Limits::default()).of_proof();
     reader.feed(&fs::read(home.path(&proof)).unwrap(), &mut visit).unwrap();
     reader.finish(&mut visit).unwrap();
-    found
+    (found, cells)
 }
 
 #[test]
@@ -290,7 +326,7 @@ fn a_device_that_is_killed_and_copied_back_encrypts_everything_and_reuses_no_key
         assert!(sent.starts_with(&found), "{found:?}");
         (found == sent).then_some(())
     });
-    assert_eq!(assert_no_key_stream_twice(&home, "dev").len(), 100);
+    assert_eq!(assert_no_key_stream_twice(&home, "dev").0.len(), 100);
     drop(device);
 
     // The state is copied back after the device has sealed more.
@@ -310,7 +346,7 @@ fn a_device_that_is_killed_and_copied_back_encrypts_everything_and_reuses_no_key
         let found = numbers(&home, "dev");
         (found.iter().filter(|number| **number >= 200).count() >= 20).then_some(())
     });
-    let found = assert_no_key_stream_twice(&home, "dev");
+    let (found, cells) = assert_no_key_stream_twice(&home, "dev");
     assert!((0..100).all(|number| found.contains(&number)), "{found:?}");
     let all: BTreeSet<u64> = (0..sent).collect();
     assert!(found.is_subset(&all));
@@ -318,6 +354,7 @@ fn a_device_that_is_killed_and_copied_back_encrypts_everything_and_reuses_no_key
     assert!(home.log("dev").contains("the value does not fit"), "{}", home.log("dev"));
     let places = ["dev", "backup", "gateway", "epochs.redb", "dev.log", "gateway.log", "cloud.log"];
     assert_no_plaintext(&home, &places, &all);
+    assert_no_other_value(&home, &["dev", "backup", "gateway", "epochs.redb"], &cells, sent);
 }
 
 #[test]
@@ -377,7 +414,8 @@ fn a_hub_that_is_killed_encrypts_every_message_that_it_acknowledged_and_logs_non
     until("all messages are at the cloud", &home, || {
         (numbers(&home, "sensor0") == sent).then_some(())
     });
-    let found = assert_no_key_stream_twice(&home, "sensor0");
+    let (found, cells) = assert_no_key_stream_twice(&home, "sensor0");
+    assert_no_other_value(&home, &["hub", "gateway", "epochs.redb"], &cells, 120);
     assert_eq!(found, sent.into_iter().collect());
     drop(hub);
     assert!(home.log("hub").contains("refused a message"), "{}", home.log("hub"));

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
+use moteseal_core::confidential::StreamSecret;
+use moteseal_core::record::EpochNumber;
 use moteseal_grant::Identity;
 
 use crate::scene::{Cloud, Scene};
@@ -87,6 +89,7 @@ fn two_readers_see_different_columns_of_the_same_verified_answer() {
         }
         assert!(report.contains("temperature is empty in 400 rows: Encrypted"), "{report}");
         assert!(lacks.contains("temperature is empty in 220 rows: NotCovered"), "{lacks}");
+        assert!(lacks.contains("humidity is empty in 400 rows: NotCovered: no key of this column"));
 
         // The cloud's file has no row in plaintext.
         let file = fs::read(scene.path("epochs.redb")).unwrap();
@@ -117,6 +120,23 @@ fn a_grant_of_somebody_else_opens_nothing_and_an_estimate_needs_its_column() {
     );
     let mean = estimate("--grant warm.mgrant --identity warm.txt").done();
     assert!(mean.out.contains("temperature"), "{mean:?}");
+
+    // The key of another device is refused: the cells stay empty, and the command fails. A column that is
+    // only not covered is not a failure.
+    let secret = StreamSecret::new([7; 32], EpochNumber(0));
+    scene.write("other.key", &moteseal_grant::encode_stream_secret(&secret));
+    let proof = "--proof all.mproof --stream-secret dev1=other.key";
+    let wrong = with_roster(&scene, &format!("{get} {proof}"));
+    let line = wrong.failed(3);
+    assert!(
+        line.contains("dev1: column temperature: WrongKey: ") && line.contains("check"),
+        "{line}"
+    );
+    let seen = fs::read_to_string(scene.path("out.csv")).unwrap();
+    assert!(seen.lines().skip(1).all(|row| row.ends_with(",,")), "{seen}");
+    let verify = "verify all.mproof --json --stream-secret dev1=other.key";
+    assert_eq!(with_roster(&scene, verify).code, 3);
+    with_roster(&scene, "verify all.mproof --grant warm.mgrant --identity warm.txt").done();
 
     // Every byte of a grant matters.
     let bytes = fs::read(scene.path("warm.mgrant")).unwrap();
@@ -195,6 +215,16 @@ fn a_column_that_is_added_later_is_granted_while_old_grants_still_open_and_the_o
             with_roster(&scene, &format!("{make} {rest}"))
         };
         let hours = |hour: u64| format!("2026-01-01T{hour:02}:00:00Z");
+        // The first seals have no such column.
+        let early = "--rate 1 --columns pressure --out none.csv --no-pinned-seals";
+        let early = with_roster(&scene, &format!("get dev1 --from {} {early}", cloud.url));
+        let line = early.failed(2);
+        assert!(
+            line.contains("UnknownColumn: seal 0 of device dev1 (2026-01-01T00:00:00Z)"),
+            "{line}"
+        );
+        assert!(line.contains("\"pressure\", only temperature, humidity;"), "{line}");
+        assert!(line.contains("--since"), "{line}");
         assert!(make("none", "pressure", &hours(3)).failed(2).contains("UnknownColumn"));
         let forget = |hour| {
             let forget = format!("owner forget {owner} --before {}", hours(hour));

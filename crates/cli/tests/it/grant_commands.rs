@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use moteseal_grant::Identity;
+use moteseal_client::input;
+use moteseal_core::record::EpochNumber;
+use moteseal_grant::{GrantRequest, Identity, Owner, Recipients};
 
 use crate::scene::{Run, Scene};
 
@@ -11,7 +13,7 @@ const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
 /// Makes a group whose owner alice has the secrets of both devices, and the identities of a reader.
-fn scene() -> (Scene, Identity) {
+pub(crate) fn scene() -> (Scene, Identity) {
     let (scene, reader) = (Scene::new(), Identity::generate());
     scene.write("me.txt", &format!("# created today\n{}\n", *reader.expose()));
     words(&scene, "owner new --group home --name alice --out keys/alice").done();
@@ -25,11 +27,11 @@ fn scene() -> (Scene, Identity) {
     (scene, reader)
 }
 
-fn words(scene: &Scene, command: &str) -> Run {
+pub(crate) fn words(scene: &Scene, command: &str) -> Run {
     scene.run(&command.split_whitespace().collect::<Vec<_>>())
 }
 
-fn with_roster(scene: &Scene, command: &str) -> Run {
+pub(crate) fn with_roster(scene: &Scene, command: &str) -> Run {
     scene.with_roster(&command.split_whitespace().collect::<Vec<_>>())
 }
 
@@ -43,7 +45,7 @@ fn add(scene: &Scene, device: &str) -> Run {
     )
 }
 
-fn make(scene: &Scene, rest: &str) -> Run {
+pub(crate) fn make(scene: &Scene, rest: &str) -> Run {
     with_roster(scene, &format!("grant make --owner keys/alice.owner {rest}"))
 }
 
@@ -75,13 +77,195 @@ fn a_recipient_sees_what_a_grant_opens() {
     scene.write("other.txt", &stranger.expose());
     let other = with_roster(&scene, "grant show x.mgrant --identity other.txt");
     assert!(other.failed(USAGE).contains("NoMatchingKey"));
-    make(
-        &scene,
-        &format!("--since -2d --until -1d --to {to} --not-after 2020-01-01 --out y.mgrant"),
-    )
-    .done();
-    let ended = with_roster(&scene, "grant show y.mgrant --identity me.txt");
-    assert!(ended.failed(REFUSED).contains("GrantExpired"));
+}
+
+#[test]
+fn a_grant_that_has_ended_is_shown_and_not_used() {
+    let (scene, reader) = scene();
+    let to = reader.recipient().as_str();
+    let past = format!("--since -2d --until -1d --to {to} --not-after 2020-01-01 --out x.mgrant");
+    assert!(make(&scene, &past).failed(USAGE).contains("2020-01-01T00:00:00Z is in the past"));
+
+    let roster = input::roster(&scene.path("roster.cbor"), &scene.path("keys/op.pub.pem")).unwrap();
+    let owner = Owner::decode(&fs::read(scene.path("keys/alice.owner")).unwrap()).unwrap();
+    let request = GrantRequest {
+        devices: &[roster.id("dev1").unwrap()],
+        columns: None,
+        epochs: EpochNumber(490_896)..=EpochNumber(490_919),
+        recipients: &Recipients::Keys(vec![reader.recipient().clone()]),
+        not_after_ms: Some(1_577_836_800_000),
+        purpose: "",
+    };
+    let grant = owner.grant(&request, &roster, false).unwrap();
+    fs::write(scene.path("old.mgrant"), grant).unwrap();
+    let shown = with_roster(&scene, "grant show old.mgrant --identity me.txt").done().out;
+    assert!(shown.contains("not after  2020-01-01T00:00:00Z (it has ended)"), "{shown}");
+    assert!(!shown.contains("purpose"), "{shown}");
+    let shown = with_roster(&scene, "--json grant show old.mgrant --identity me.txt").done().json();
+    assert_eq!(shown["ended"], true);
+    let times = &shown["columns"][0]["times"];
+    assert_eq!(*times, serde_json::json!([["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"]]));
+    let get = "get dev1 --from http://127.0.0.1:9 --rate 1 --out out.csv --grant old.mgrant";
+    let used = with_roster(&scene, &format!("{get} --identity me.txt"));
+    let line = used.failed(REFUSED);
+    assert!(line.contains("GrantExpired") && line.contains("2020-01-01T00:00:00Z"), "{line}");
+}
+
+#[test]
+fn a_wrong_name_in_a_grant_is_an_error_that_names_it() {
+    let (scene, reader) = scene();
+    let to = reader.recipient().as_str();
+    let make = |columns: &str, more: &[&str]| {
+        let range = ["--since", "2026-01-01", "--until", "2026-01-02", "--to", to];
+        let start = ["grant", "make", "--owner", "keys/alice.owner", "--columns", columns];
+        scene.with_roster(&[&start[..], &range, more].concat())
+    };
+    for (columns, device) in [("temprature", "dev1"), ("humidity,temprature", "dev2")] {
+        let run = make(columns, &["--device", device, "--out", "none.mgrant"]);
+        let line = run.failed(USAGE);
+        assert!(line.contains("UnknownColumn") && line.contains("\"temprature\""), "{line}");
+        assert!(line.contains("are humidity, temperature"), "{line}");
+    }
+    assert!(make("attic", &["--out", "none.mgrant"]).failed(USAGE).contains("\"attic\""));
+    // Spaces after a comma are not part of the name.
+    make("temperature, humidity", &["--out", "both.mgrant"]).done();
+    let run = make("humidity", &["--device", "dev7", "--out", "none.mgrant"]);
+    assert!(run.failed(USAGE).contains("UnknownDevice"), "{run:?}");
+    assert!(!scene.path("none.mgrant").exists());
+}
+
+#[test]
+fn a_secret_identity_that_is_given_as_a_recipient_is_not_printed() {
+    let (scene, reader) = scene();
+    let secret = reader.expose();
+    for secret in [secret.to_uppercase(), secret.to_lowercase()] {
+        let rest = format!("--since -2d --until -1d --to {secret} --out none.mgrant --json");
+        let run = make(&scene, &rest);
+        assert!(run.failed(USAGE).contains("a secret identity"), "{run:?}");
+        let printed = format!("{}{}", run.out, run.stderr).to_ascii_lowercase();
+        assert!(!printed.contains("age-secret-key-1"), "{printed}");
+    }
+    let wrong = make(&scene, "--since -2d --until -1d --to horse --out none.mgrant");
+    assert!(wrong.failed(USAGE).contains("InvalidRecipient") && !wrong.stderr.contains("horse"));
+    let wrong = make(&scene, "--since -2d --until -1d --to age1horse --out none.mgrant");
+    assert!(wrong.failed(USAGE).contains("--to age1horse"), "{wrong:?}");
+}
+
+#[test]
+fn a_wrong_file_is_named_for_what_it_is() {
+    let (scene, reader) = scene();
+    let to = reader.recipient().as_str();
+    make(&scene, &format!("--since -2d --until -1d --to {to} --out x.mgrant")).done();
+    words(&scene, &format!("owner backup --owner keys/alice.owner --to {to} --out alice.backup"))
+        .done();
+    let secret = "get dev1 --from http://127.0.0.1:9 --rate 1 --out o.csv --stream-secret dev1=";
+    for (command, expected) in [
+        (
+            "owner show --owner keys/alice.pub.pem",
+            "not an owner's file (NAME.owner); it looks like a key",
+        ),
+        ("owner show --owner alice.backup", "a backup (`moteseal owner restore`)"),
+        ("redact x.mgrant -o none", "a grant (`moteseal grant show`)"),
+        (
+            &format!("{secret}keys/dev1.key.pem"),
+            "not a stream secret; name the file NAME.stream.key",
+        ),
+        (
+            &format!("{secret}keys/alice.owner"),
+            "not a stream secret; name the file NAME.stream.key",
+        ),
+    ] {
+        let run = with_roster(&scene, command);
+        assert!(matches!(run.code, USAGE | REFUSED), "{command}: {run:?}");
+        assert!(run.stderr.contains(expected), "{command}: {run:?}");
+    }
+    let run = words(&scene, "owner restore x.mgrant --identity me.txt --out none.owner");
+    assert!(run.failed(REFUSED).contains("is it a grant?"), "{run:?}");
+    assert!(!scene.path("none").exists() && !scene.path("none.owner").exists());
+}
+
+#[test]
+fn an_owner_sees_what_its_file_has() {
+    let (scene, _) = scene();
+    let forget = "owner forget --owner keys/alice.owner --device dev2 --before 2026-01-01";
+    with_roster(&scene, forget).done();
+    let show = with_roster(&scene, "owner show --owner keys/alice.owner").done();
+    assert!(show.out.contains("owner      alice of group home"), "{show:?}");
+    assert!(
+        show.out.contains("secret     dev1  humidity, temperature  from 1970-01-01T00:00:00Z\n"),
+        "{show:?}"
+    );
+    assert!(
+        show.out.contains("dev2  humidity, temperature  from 2026-01-01T00:00:00Z (earlier keys"),
+        "{show:?}"
+    );
+    let json = with_roster(&scene, "--json owner show --owner keys/alice.owner").done();
+    let secret = fs::read_to_string(scene.path("keys/dev1.stream.key")).unwrap();
+    let secret = secret.split(' ').next().unwrap();
+    assert!(!show.out.contains(secret) && !json.out.contains(secret));
+    let json = json.json();
+    assert_eq!((&json["name"], &json["listed"]), (&"alice".into(), &true.into()));
+    assert_eq!(json["secrets"][1]["forgotten_before"], "2026-01-01T00:00:00Z");
+    assert_eq!(json["secrets"][0]["columns"], serde_json::json!(["humidity", "temperature"]));
+}
+
+#[test]
+fn the_keys_of_the_future_are_erased_only_if_this_is_meant() {
+    let (scene, reader) = scene();
+    let before = fs::read(scene.path("keys/alice.owner")).unwrap();
+    let forget =
+        |rest: &str| with_roster(&scene, &format!("owner forget --owner keys/alice.owner {rest}"));
+    let refused = forget("--before 2099-01-01");
+    assert!(refused.failed(USAGE).contains("is in the future"), "{refused:?}");
+    let nothing = forget("--before 1970-01-01").done();
+    assert!(nothing.stderr.contains("nothing to erase"), "{nothing:?}");
+    assert_eq!(fs::read(scene.path("keys/alice.owner")).unwrap(), before);
+    let erased = forget("--before 2026-01-01 --device dev1 --json").done().json();
+    assert_eq!((&erased["secrets"], &erased["devices"]), (&1.into(), &serde_json::json!(["dev1"])));
+    let all = forget("--before 2026-01-01T02:00:00Z").done();
+    assert!(all.stderr.contains("erased of dev1, dev2;"), "{all:?}");
+    forget("--before 2099-01-01 --future").done();
+    let to = reader.recipient().as_str();
+    let make = make(&scene, &format!("--since -2d --until -1d --to {to} --out x.mgrant"));
+    assert!(make.failed(USAGE).contains("Forgotten"), "{make:?}");
+}
+
+#[test]
+fn seals_of_other_devices_add_no_columns_and_are_named() {
+    let (scene, _) = scene();
+    scene.table("data.csv", 20);
+    let seal = "seal data.csv --device dev1 --key keys/dev1.key.pem --time ts --out bundles";
+    let column = "--column temperature:Cel:i16/100! --stream-secret keys/dev1.stream.key";
+    with_roster(&scene, &format!("{seal} {column}")).done();
+    words(&scene, "owner new --group home --name bob --out keys/bob").done();
+    let add = |owner: &str, more: &str| {
+        with_roster(&scene, &format!("owner add-columns --owner keys/{owner}.owner {more}"))
+    };
+    let other = add("alice", "--seals bundles --device dev2");
+    assert!(other.failed(USAGE).contains("no seal of dev2, but of dev1"), "{other:?}");
+    let bob = add("bob", "--seals bundles");
+    let line = bob.failed(USAGE);
+    assert!(line.contains("NotOwned: the owner bob has no stream secret of dev1"), "{line}");
+    let known = add("alice", "--seals bundles").done();
+    assert!(known.stderr.contains("no new columns"), "{known:?}");
+    let none = add("alice", "");
+    let line = none.failed(USAGE);
+    assert!(line.contains("--seals FILE") && line.contains("--device and --column"), "{line}");
+}
+
+#[test]
+fn one_key_is_not_listed_for_two_owners() {
+    let (scene, _) = scene();
+    let set = "roster set --roster roster.cbor --operator keys/op.key.pem";
+    let twice = words(&scene, &format!("{set} --owner bob=keys/alice.pub.pem"));
+    assert!(twice.failed(USAGE).contains("is the key of owner alice"), "{twice:?}");
+    let renamed = format!("{set} --remove-owner alice --owner bob=keys/alice.pub.pem");
+    words(&scene, &renamed).done();
+    // An owner that the roster does not list is told so.
+    words(&scene, "owner new --group home --name carol --out keys/carol").done();
+    let add = "owner add --owner keys/carol.owner --device dev1 --keys others";
+    let added = with_roster(&scene, &format!("{add} --column temperature:Cel:i16/100!")).done();
+    assert!(added.stderr.contains("the roster does not list the owner carol"), "{added:?}");
 }
 
 #[test]
@@ -98,7 +282,17 @@ fn nobody_can_grant_what_the_owner_forgot() {
     let line = failed.failed(USAGE);
     assert!(line.contains("Forgotten") && line.contains("dev1"), "{line}");
     assert!(line.contains("2026-01-01T00:00:00Z"), "{line}");
+    assert!(line.contains("; begin there or later"), "{line}");
     of("dev2", "y.mgrant").done();
+    // Without names, the device is left out and reported.
+    let range = "--since 2025-12-31 --until 2026-02-01";
+    let all = make(&scene, &format!("{range} --to {to} --out z.mgrant")).done();
+    assert!(all.stderr.contains("left out   dev1: the owner has forgotten the keys"), "{all:?}");
+    assert!(all.stderr.contains("opens      dev2: humidity, temperature"), "{all:?}");
+    let json = make(&scene, &format!("--json {range} --to {to} --out j.mgrant")).done().json();
+    assert_eq!(json["devices"], serde_json::json!(["dev2"]));
+    let left_out = serde_json::json!([{ "device": "dev1", "reason": "Forgotten" }]);
+    assert_eq!((&json["left_out"], &json["since"]), (&left_out, &"2025-12-31T00:00:00Z".into()));
 }
 
 #[test]
@@ -151,6 +345,7 @@ fn a_device_gets_its_copy_of_the_secret_again() {
     let refused = copy("dev1");
     let line = refused.failed(USAGE);
     assert!(line.contains("NoCopy") && line.contains("dev1"), "{line}");
+    assert!(line.contains("owner add --from"), "{line}");
     assert!(!path.exists());
 }
 
@@ -203,22 +398,82 @@ fn two_shares_restore_the_file_of_an_owner() {
     let [before, after] =
         ["keys/alice.owner", "back.owner"].map(|name| fs::read(scene.path(name)).unwrap());
     assert!(before == after, "the restored file differs");
+
+    // What is missing or does not belong together is stated.
+    let other = words(&scene, "owner backup --owner keys/alice.owner --shares --out other.backup");
+    other.done();
+    let shares = "--share-file one --share-file two --out other.owner";
+    let run = words(&scene, &format!("owner restore other.backup {shares}"));
+    assert!(run.failed(USAGE).contains("these are shares of another backup"), "{run:?}");
+    let run = words(&scene, "owner restore alice.backup --out other.owner");
+    assert!(run.failed(USAGE).contains("--share-file"), "{run:?}");
+    let run = words(&scene, "owner backup --owner keys/alice.owner --out third.backup");
+    assert!(run.failed(USAGE).contains("--shares"), "{run:?}");
 }
 
 #[test]
 fn a_device_that_joins_gets_its_copy_of_the_secret() {
     let (scene, _) = scene();
     words(&scene, "key new --out keys/dev3").done();
-    words(
+    let run = words(
         &scene,
         "roster add --roster roster.cbor --operator keys/op.key.pem --device dev3=keys/dev3.pub.pem \
          --owner keys/alice.owner --column temperature:Cel:i16/100! --stream-keys keys",
     )
     .done();
+    let made = "stream secrets of 1 device with 1 encrypted column: keys";
+    assert!(run.stderr.contains(made), "{run:?}");
     let text = fs::read_to_string(scene.path("keys/dev3.stream.key")).unwrap();
     assert!(moteseal_grant::decode_stream_secret(&text).is_ok());
     let again = add(&scene, "dev3");
-    assert!(again.failed(USAGE).contains("already exists"));
-    fs::remove_file(scene.path("keys/dev3.stream.key")).unwrap();
-    assert!(add(&scene, "dev3").failed(USAGE).contains("BaseNotLater"));
+    let line = again.failed(USAGE);
+    assert!(
+        line.contains("keys/alice.owner: BaseNotLater: device dev3 has a secret from 1970-01-01")
+    );
+    assert!(line.contains("`moteseal owner copy`") && line.contains("owner add --from"), "{line}");
+    assert_eq!(fs::read_to_string(scene.path("keys/dev3.stream.key")).unwrap(), text);
+    // A file of another device with this name is kept.
+    words(&scene, "key new --out keys/dev4").done();
+    scene.write("keys/dev4.stream.key", "mine");
+    let run = words(
+        &scene,
+        "roster add --roster roster.cbor --operator keys/op.key.pem --device dev4=keys/dev4.pub.pem \
+         --owner keys/alice.owner --column temperature:Cel:i16/100! --stream-keys keys",
+    );
+    assert!(run.failed(USAGE).contains("keys/dev4.stream.key already exists"), "{run:?}");
+    assert_eq!(fs::read_to_string(scene.path("keys/dev4.stream.key")).unwrap(), "mine");
+}
+
+/// The operator makes epochs six times as long after the owner has granted a day.
+#[test]
+fn longer_epochs_give_a_grant_no_other_time() {
+    let (scene, reader) = scene();
+    let to = reader.recipient().as_str();
+    let day = "--device dev1 --columns temperature --since 2026-01-01 --until 2026-01-02";
+    make(&scene, &format!("{day} --to {to} --out x.mgrant")).done();
+    // The granted time, the first epoch, the number of epochs, and whether the grant is outdated.
+    let show = |name: &str| {
+        let shown = with_roster(&scene, &format!("--json grant show {name} --identity me.txt"));
+        let shown = shown.done().json();
+        let column = &shown["columns"][0];
+        let [first, last] = [0, 1].map(|at| column["epochs"][0][at].as_u64().unwrap());
+        let time = ["since_ms", "until_ms"].map(|name| shown[name].as_u64().unwrap());
+        (time, first, last - first + 1, column["outdated"].as_bool().unwrap())
+    };
+    let midnight = 1_767_225_600_000;
+    let (time, first, count, is_outdated) = show("x.mgrant");
+    assert_eq!(time, [midnight, midnight + 86_400_000]);
+    assert_eq!((count, is_outdated), (24, false));
+
+    let set = |more: &str| {
+        let set = "roster set --roster roster.cbor --operator keys/op.key.pem --epoch 6h";
+        words(&scene, &format!("{set} --from 2026-01-01 {more}"))
+    };
+    assert!(set("").failed(USAGE).contains("PastEpochs"));
+    set("--force").done();
+    assert_eq!(show("x.mgrant"), (time, first, 4, true));
+    let text = with_roster(&scene, "grant show x.mgrant --identity me.txt").done().out;
+    assert!(text.contains("time       2026-01-01T00:00:00Z to 2026-01-02T00:00:00Z"), "{text}");
+    make(&scene, &format!("{day} --to {to} --out y.mgrant")).done();
+    assert_eq!(show("y.mgrant"), (time, first, 4, false));
 }

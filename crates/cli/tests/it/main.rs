@@ -84,6 +84,7 @@ mod named_readings;
 mod nats;
 mod output_files;
 mod outputs_and_proofs;
+mod owner_files;
 mod pairings;
 mod program_output;
 mod push_and_replay;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use moteseal_core::EpochNumber;
+use moteseal_core::provision::{GivenKeys, blob_end};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_grant::{Identity, decode_stream_secret};
 
@@ -55,6 +56,21 @@ fn provision(site: &Site) {
         let command = format!("device provision --config {name}.toml --out {name}.bin");
         site.done(&words(&command));
     }
+    check_nonce_bases(site);
+}
+
+/// Checks that each run of `provision` draws another nonce base: an erased mote that is provisioned anew
+/// then uses no nonce again. Everything else is equal.
+fn check_nonce_bases(site: &Site) {
+    let again = format!("device provision --config {}.toml --out again.bin", ENCRYPTED.0);
+    site.done(&words(&again));
+    let [first, again] = [format!("{}.bin", ENCRYPTED.0), "again.bin".to_owned()].map(|name| {
+        let blob = fs::read(site.folder.path().join(name)).unwrap();
+        let given = GivenKeys::read(&blob[blob_end(&blob)..]).unwrap();
+        (*given.nonce_base, given.paths.to_vec())
+    });
+    assert!(first.0 != again.0 && first.0 != [0; 12]);
+    assert_eq!(first.1, again.1);
 }
 
 /// Returns all files in a folder and below it.
@@ -108,7 +124,7 @@ fn rows(site: &Site, url: &str, keys: &str) -> Vec<(String, String)> {
 fn check_erased_keys(site: &Site, newest: u64, epochs: u64) {
     let ram = fs::read(site.folder.path().join("mote2.ram")).unwrap();
     let text = fs::read_to_string(site.folder.path().join("keys/mote2.stream.key")).unwrap();
-    let secret = decode_stream_secret(&text).unwrap();
+    let (_, secret) = decode_stream_secret(&text).unwrap();
     let mut buffer = [0; MAX_SCHEMA];
     let fields = COLUMNS.map(|column| Field::parse(column).unwrap());
     let schema = Schema::encode(&fields, &mut buffer).unwrap();

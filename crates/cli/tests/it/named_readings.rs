@@ -43,10 +43,14 @@ fn single_readings_are_verified_rows() {
     assert_eq!(parts, 2, "{items}");
 
     // The proof verifies offline, and says what was named.
-    let proof = scene.with_roster(&["verify", "one.mproof", "--json"]).done().json();
+    let allowed = ["verify", "one.mproof", "--allow-redacted"];
+    let proof = scene.with_roster(&[&allowed[..], &["--json"]].concat()).done().json();
     assert_eq!(proof["query"]["readings"], serde_json::json!([[1, 59, 1]]), "{proof}");
-    let text = scene.with_roster(&["verify", "one.mproof"]).done();
+    let text = scene.with_roster(&allowed).done();
     assert!((text.out + &text.stderr).contains("1 named reading"));
+    // The maker of the proof named the reading, so the proof is not complete.
+    let run = scene.with_roster(&["verify", "one.mproof"]);
+    assert!(run.failed(4).contains("ReadingsNamed"), "{run:?}");
 
     // A range without the other seal suffices.
     let narrow = ["--since", "2026-01-01T01:00:00Z", "--format", "csv"];

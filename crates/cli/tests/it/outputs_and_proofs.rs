@@ -15,7 +15,7 @@ use moteseal_client::estimate::{Estimator, Values};
 use moteseal_client::output::{AtomicFile, Format, Writer};
 use moteseal_client::proof::{self, Scope};
 use moteseal_client::redact::{Keep, KeptReadings, redact};
-use moteseal_client::{Error, PinnedSeals, Report, Sink};
+use moteseal_client::{Error, NoRows, PinnedSeals, Report, Sink};
 use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
 use moteseal_core::schema::Schema;
 use moteseal_seal::sample::{Choice, ReadingRun, Readings};
@@ -335,12 +335,18 @@ async fn an_estimate_from_chosen_readings_is_refused_by_name() {
     let readings = [KeptReadings { index: None, first: 0, last: 5 }].to_vec();
     let keep = Keep { readings, ..Keep::default() };
     let file = |path: &Path| File::open(path).unwrap();
-    let report = redact(file(&whole), &whole, &field.roster, &keep, &few).unwrap();
+    let report = redact(file(&whole), &whole, &field.roster, &keep, &few).unwrap().report;
     assert!(report.is_redacted && !report.is_complete() && report.rows() > 0);
     let run = ReadingRun { index: SealIndex(0), first: 0, count: 3 };
     let choice = Choice::Readings(Readings::new(&[run]).unwrap());
     let all = Query { choice, since: EpochNumber(0), until: None, ..query.clone() };
     prove(&field, &cloud, &all, &named).await;
+
+    let (_, of_proof) =
+        proof::verify(file(&named), &named, &field.roster, None, &mut NoRows).unwrap();
+    assert!(of_proof.is_named() && !of_proof.is_complete() && of_proof.rows() == 3);
+    let refused = of_proof.require_complete(&field.roster).unwrap_err();
+    assert_eq!(refused.name(), "ReadingsNamed");
 
     let estimate = |path: &Path, sink: &mut dyn Sink| {
         proof::verify(file(path), path, &field.roster, None, sink).map(drop)

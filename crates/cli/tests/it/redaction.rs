@@ -18,8 +18,13 @@ const FROM: [&str; 2] = ["--since", "2010-05-09T10:00:00Z"];
 /// Seals the readings of dev1 as trees and those of dev2 as stars, and gets the proof p.mproof of all
 /// of them, with the rows p.csv. The rows have epochs of an hour from 2010-05-09T09:00:00Z on.
 fn proven() -> Scene {
+    proven_with([("dev1", "tree"), ("dev2", "star")])
+}
+
+/// The same, with other schemes.
+fn proven_with(schemes: [(&str, &str); 2]) -> Scene {
     let scene = Scene::new();
-    for (device, scheme) in [("dev1", "tree"), ("dev2", "star")] {
+    for (device, scheme) in schemes {
         let table = fs::read_to_string(repository(&format!("data/examples/{device}.csv"))).unwrap();
         // Three hours and a half, a reading every 5 seconds.
         let part: Vec<&str> = table.lines().take(1 + 2520).collect();
@@ -106,10 +111,19 @@ fn a_redacted_proof_shows_what_was_kept_and_states_what_was_left_out() {
     // Without --allow-redacted, the proof does not pass. The text states what is missing.
     let run = scene.with_roster(&["verify", "few.mproof"]);
     assert!(run.failed(INCOMPLETE).contains("Redacted: "), "{run:?}");
-    for text in ["5 of 1,800 readings", "4 shown, 716 omitted", "seals up to 0 left out"] {
+    for text in
+        ["5 of 1,800 readings", "4 shown, 716 omitted", "seal 0 (2010-05-09T09:00:00Z) left out"]
+    {
         assert!(run.stderr.contains(text), "{text}: {run:?}");
     }
     assert!(run.out.contains("what a redactor left of dev1"), "{run:?}");
+    // No row is written.
+    let run = scene.with_roster(&["verify", "few.mproof", "-o", "none.csv"]);
+    assert!(run.failed(INCOMPLETE).contains("--allow-redacted"), "{run:?}");
+    assert!(!scene.path("none.csv").exists());
+    let run = scene.with_roster(&["verify", "few.mproof", "--format", "csv"]);
+    assert!(run.failed(INCOMPLETE).contains("--allow-redacted"), "{run:?}");
+    assert_eq!(run.out, "");
 }
 
 #[test]
@@ -192,9 +206,20 @@ fn what_cannot_be_kept_is_an_error_by_name() {
         assert_eq!(run.code, USAGE, "{run:?}");
         assert!(run.stderr.contains(name), "{name}: {run:?}");
         assert!(!scene.path("none.mproof").exists());
+        if name == "ReadingUnavailable" {
+            let line = run.failed(USAGE);
+            let expected = if keep[1] == "9/1" {
+                "the proof does not show reading 1 of seal 9;"
+            } else {
+                "the proof shows only 1 of the readings 719 to 720 of seal 1;"
+            };
+            assert!(line.contains(expected), "{line}");
+        }
     }
     let run = redact(&scene, "p.mproof", "p.mproof", &[]);
     assert!(run.failed(USAGE).contains("would replace an input file"), "{run:?}");
+    let run = redact(&scene, "p.mproof", "none.mproof", &[]);
+    assert!(run.failed(USAGE).contains("what to keep is missing"), "{run:?}");
 }
 
 #[test]
@@ -258,7 +283,7 @@ fn proofs_of_two_histories_of_a_device_are_not_merged() {
     scene.with_roster(&[&["get", "dev1", "--from", &cloud.url][..], &more].concat()).done();
     let merge = ["merge", "p.mproof", "other.mproof", "-o", "both.mproof"];
     let run = scene.with_roster(&merge);
-    assert!(run.failed(REFUSED).contains("NotOneOriginal"), "{run:?}");
+    assert!(run.failed(REFUSED).contains("moteseal: other.mproof: NotOneOriginal"), "{run:?}");
     assert!(!scene.path("both.mproof").exists());
 }
 
@@ -285,6 +310,23 @@ fn an_altered_redacted_proof_is_refused_and_never_passes_for_a_whole_one() {
         assert!(run.failed(REFUSED).contains("NotAsAsked"), "{claim}: {run:?}");
         assert!(!scene.path("rows.csv").exists());
     }
+    // The file is the true answer to a query that names the readings in it. It is not complete either.
+    let claim = r#""readings":[[1,17,1],[1,40,3]]"#;
+    let head = r#""redacted":true"#;
+    // The first item is an array of 3: the format, the number of the item, and a text of 24 to 255
+    // bytes, whose length is the byte before the text.
+    let text = proof.iter().position(|byte| *byte == b'{').unwrap();
+    assert_eq!(proof[text - 2], 0x78);
+    let mut claimed = proof[..at].to_vec();
+    claimed.extend(claim.as_bytes());
+    claimed.extend(&proof[at + marker.len()..]);
+    claimed[text - 1] += u8::try_from(claim.len() - head.len()).unwrap();
+    let run = verify(&claimed).done();
+    assert!(run.stderr.contains("the readings that the query names"), "{run:?}");
+    assert_eq!(fs::read_to_string(scene.path("rows.csv")).unwrap().lines().count(), 1 + 4);
+    let run = scene.with_roster(&["verify", "altered.mproof", "--json"]);
+    assert!(run.failed(INCOMPLETE).contains("ReadingsNamed"), "{run:?}");
+    assert!(run.out.contains(r#""complete":false"#) && run.out.contains(r#""named":true"#));
     // No byte of the parts can be changed: neither a digest, nor a record that was restored by a guess.
     let items = scene.run(&["inspect", "few.mproof", "--json"]).done().out;
     assert!(items.contains("\"item\":\"part\""), "{items}");
@@ -297,14 +339,72 @@ fn an_altered_redacted_proof_is_refused_and_never_passes_for_a_whole_one() {
     }
     // A damaged proof is not redacted.
     fs::write(scene.path("altered.mproof"), &proof[..proof.len() - 3]).unwrap();
-    let run = redact(&scene, "altered.mproof", "out.mproof", &[]);
+    let run = redact(&scene, "altered.mproof", "out.mproof", &["--devices", "dev1"]);
     assert!(run.failed(REFUSED).contains("altered.mproof: "), "{run:?}");
+    // `merge` names the file, too.
+    let run = scene.with_roster(&["merge", "p.mproof", "altered.mproof", "-o", "out.mproof"]);
+    assert!(run.failed(REFUSED).contains("moteseal: altered.mproof: "), "{run:?}");
+    let bundle = format!("bundles/{}", scene.names("bundles")[0]);
+    let run = scene.with_roster(&["merge", "p.mproof", &bundle, "-o", "out.mproof"]);
+    assert_eq!(run.code, REFUSED, "{run:?}");
+    assert!(run.stderr.contains(&format!("moteseal: {bundle}: NotAProof")), "{run:?}");
 }
 
-/// Runs the commands of docs/redaction.md in their order.
+#[test]
+fn digests_of_few_plain_readings_are_warned_of() {
+    for (column, scheme, is_warned) in [
+        ("a:Cel:i16/100", "star", true),
+        ("a:Cel:i16/100", "tree", true),
+        ("a:Cel:i16/100!", "star", false),
+    ] {
+        let scene = Scene::new();
+        // Two readings of an hour, then 40 of the next one and one of the last one.
+        let times = (0..2).chain((0..40).map(|at| 3600 + at)).chain([7200]);
+        let rows = times.map(|at| format!("{},{}.5\n", 1_767_225_600 + at, at % 30));
+        scene.write("few.csv", &format!("ts,a\n{}", rows.collect::<String>()));
+        let mut seal = format!(
+            "seal few.csv --device dev1 --key keys/dev1.key.pem --time ts --out bundles --scheme {scheme}"
+        );
+        seal += &format!(" --column {column}");
+        if column.ends_with('!') {
+            let run =
+                |command: &str| scene.run(&command.split_whitespace().collect::<Vec<_>>()).done();
+            run("owner new --group home --name alice --out keys/alice");
+            run(
+                "roster set --roster roster.cbor --operator keys/op.key.pem --owner alice=keys/alice.pub.pem",
+            );
+            let add = format!(
+                "owner add --owner keys/alice.owner --device dev1 --keys keys --column {column}"
+            );
+            scene.with_roster(&add.split_whitespace().collect::<Vec<_>>()).done();
+            seal += " --stream-secret keys/dev1.stream.key";
+        }
+        scene.with_roster(&seal.split_whitespace().collect::<Vec<_>>()).done();
+        let cloud = scene.cloud("few.redb");
+        scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+        let get = ["get", "dev1", "--from", &cloud.url, "--rate", "1", "-o", "few.rows.csv"];
+        scene.with_roster(&[&get[..], &["--proof", "few.mproof"]].concat()).done();
+        // The first hour is kept. The statements of the others lead to the signature.
+        let until = ["--until", "2026-01-01T01:00:00Z"];
+        let run = redact(&scene, "few.mproof", "first.mproof", &until).done();
+        let warning = "digests of fewer than 8 omitted readings, in 1 seal (the first is seal 2 of dev1, \
+                       2026-01-01T02:00:00Z)";
+        assert_eq!(run.stderr.contains(warning), is_warned, "{column} {scheme}: {run:?}");
+        // Nothing is left out.
+        let run = redact(&scene, "few.mproof", "all.mproof", &["--devices", "dev1"]).done();
+        assert!(!run.stderr.contains("warning"), "{run:?}");
+        if scheme == "tree" {
+            // Between the readings that are kept is a digest of a single one.
+            let run = redact(&scene, "few.mproof", "some.mproof", &["--events", "1/4,1/6"]).done();
+            assert!(run.stderr.contains("in 2 seals (the first is seal 1 of dev1"), "{run:?}");
+        }
+    }
+}
+
+/// Runs the commands of docs/redaction.md in their order. The schemes are those of README.md.
 #[test]
 fn the_examples_of_the_page_work() {
-    let scene = proven();
+    let scene = proven_with([("dev1", "star"), ("dev2", "tree")]);
     let page = fs::read_to_string(repository("docs/redaction.md")).unwrap();
     let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let script: String = blocks.collect();
@@ -318,9 +418,9 @@ fn the_examples_of_the_page_work() {
         .env("XDG_STATE_HOME", scene.path("state"))
         .output();
     let run = Run::of(output.unwrap()).done();
-    assert!(run.out.contains("four.mproof: verified, what a redactor left of dev1"), "{run:?}");
+    assert!(run.out.contains("four.mproof: verified, what a redactor left of dev2"), "{run:?}");
     let (_, shown) = accepted(&scene, "both.mproof");
-    assert_eq!(shown.len(), 1440);
+    assert_eq!(shown.len(), 1440 + 4);
 }
 
 #[test]

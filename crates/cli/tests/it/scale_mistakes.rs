@@ -1,5 +1,7 @@
 //! The wrong turns of an operator of a cloud on engines: each is one line at the start that says how to mend it.
 
+use std::process::{Command, Stdio};
+
 use crate::coap_transport::ROSTER;
 use crate::nats::Server;
 use crate::scene::{Run, Scene};
@@ -7,7 +9,13 @@ use crate::table_store::shared;
 
 fn start(scene: &Scene, more: &[&str]) -> Run {
     let run = ["cloud", "run", "--listen", "127.0.0.1:0"];
-    scene.run(&[&run[..], &ROSTER, more].concat())
+    let run = scene.command(&[&run[..], &ROSTER, more].concat());
+    // A cloud that does not notice the mistake runs until it is killed.
+    let mut bounded = Command::new("timeout");
+    bounded.args(["--signal=KILL", "60"]).arg(run.get_program()).args(run.get_args());
+    bounded.current_dir(run.get_current_dir().unwrap()).stdin(Stdio::null());
+    bounded.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Run::of(bounded.output().unwrap())
 }
 
 #[track_caller]
@@ -33,7 +41,9 @@ fn every_wrong_turn_with_cassandra_is_one_line_at_the_start() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let session = runtime.block_on(cassandra.session(&keyspace));
     let cql = |statement: &str| runtime.block_on(session.query_unpaged(statement, &[])).unwrap();
+    // The highest of the versions in the table counts.
     let version = |version: u32| {
+        cql("DELETE FROM schema_version WHERE one = 0");
         cql(&format!("INSERT INTO schema_version (one, version) VALUES (0, {version})"));
     };
     version(0);

@@ -33,8 +33,14 @@ impl AskedColumns {
         &self.names
     }
 
-    /// Checks that a part of an answer shows the groups that the query asks for, and no others.
-    pub(super) fn check(&mut self, query: &Query, proven: &Proven<'_>) -> Result<(), Rejection> {
+    /// Checks that a part of an answer shows the groups that the query asks for, and no others. The
+    /// groups `sanitised` are shown by a sanitiser.
+    pub(super) fn check(
+        &mut self,
+        query: &Query,
+        proven: &Proven<'_>,
+        sanitised: Groups,
+    ) -> Result<(), Rejection> {
         let statement = proven.seal.statement();
         let (device, index) = (statement.device, statement.index);
         let entry = proven.schema.whole();
@@ -44,7 +50,8 @@ impl AskedColumns {
             if let Some(column) = query.columns.iter().find(|name| !has(name)) {
                 let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
                 let (column, known) = (column.clone(), names.join(", "));
-                return Err(Rejection::UnknownColumn { device, index, column, known });
+                let epoch = statement.epoch;
+                return Err(Rejection::UnknownColumn { device, index, epoch, column, known });
             }
             self.names.clone_from(&query.columns);
             self.newest = Some(Newest {
@@ -54,7 +61,7 @@ impl AskedColumns {
             });
         }
         let Some(newest) = &self.newest else { return Ok(()) };
-        let (asked, shown) = (newest.groups, proven.schema.shown());
+        let (asked, shown) = (newest.groups, proven.schema.shown().union(sanitised));
         if asked == shown {
             return Ok(());
         }

@@ -2,16 +2,18 @@
 //! and counts them for the report.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_seal::sample::Choice;
 use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::Roster;
 
 use super::redacted_chain::RedactedChain;
-use crate::completeness::{DeviceReport, Omission, Outage, Redaction, Standing};
+use crate::completeness::{DeviceReport, Omission, Outage, Redaction, SanitisedColumn, Standing};
 use crate::decrypt::WithheldColumn;
 use crate::pinned::PinnedSeal;
 use crate::proof_scope::Scope;
 use crate::rejection::Rejection;
 use crate::rows::Rows;
+use crate::sanitised::Origin;
 
 /// The maximum number of restarts that the report lists.
 const MAX_OUTAGES: usize = 256;
@@ -68,6 +70,8 @@ impl DeviceCheck {
             late: 0,
             outages: Vec::new(),
             withheld: Vec::new(),
+            sanitised: Vec::new(),
+            is_named: !live && matches!(scope.choice(), Some(Choice::Readings(_))),
             redaction: scope.is_redacted().then(Redaction::default),
             standing: Standing::Complete,
             newer: None,
@@ -111,6 +115,9 @@ impl DeviceCheck {
         if rows.schema().encrypted > 0 || !rows.stored.hidden().is_empty() {
             self.count_withheld(rows, number);
         }
+        if rows.is_sanitised() {
+            self.count_sanitised(rows, number);
+        }
         if let Some(redaction) = &mut self.report.redaction {
             let kept = u64::from(statement.counters.masked(statement.surviving()));
             let omitted = kept.saturating_sub(number);
@@ -133,6 +140,24 @@ impl DeviceCheck {
             } else if known.len() < MAX_WITHHELD {
                 let column = name.to_owned();
                 known.push(WithheldColumn { column, reason, seals: 1, rows: number });
+            }
+        }
+    }
+
+    /// Counts the columns of a part that sanitisers replaced.
+    fn count_sanitised(&mut self, rows: &Rows<'_>, number: u64) {
+        let known = &mut self.report.sanitised;
+        for column in rows.columns() {
+            let Origin::Sanitised { by, policy } = column.origin() else { continue };
+            let name = column.field().name;
+            let is_same = |of: &&mut SanitisedColumn| {
+                (&*of.column, &*of.by, &*of.policy) == (name, by, policy)
+            };
+            if let Some(of) = known.iter_mut().find(is_same) {
+                of.rows += number;
+            } else if known.len() < MAX_WITHHELD {
+                let [column, by, policy] = [name, by, policy].map(str::to_owned);
+                known.push(SanitisedColumn { column, by, policy, rows: number });
             }
         }
     }

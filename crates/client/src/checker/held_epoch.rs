@@ -9,7 +9,7 @@ use moteseal_seal::sample::permutation::{Swap, scratch_for};
 use moteseal_seal::sample::{Choice, ChoiceError, EpochError, Kept, WholeEpoch};
 use moteseal_seal::stream::Select;
 use moteseal_seal::{Authentic, Seal};
-use moteseal_verify::{Proven, SchemaEntry};
+use moteseal_verify::{Proven, Sanitised, SchemaEntry};
 
 use super::RowOutlet;
 use crate::error::Stop;
@@ -23,12 +23,14 @@ const MAX_PARTS: usize = 1 << 16;
 /// The maximum number of events that are drawn from one epoch. Drawing needs 40 bytes per event.
 const MAX_DRAWN: u64 = 1 << 24;
 
-/// The parts of one epoch of one device, by ascending index: the seal, the sample and the schema of
-/// each part.
+/// The sample, the schema and the sanitised cells of a part.
+type HeldSample = (Kept<Vec<u8>>, Arc<SchemaEntry>, Vec<Sanitised>);
+
+/// The parts of one epoch of one device, by ascending index.
 #[derive(Debug, Default)]
 pub(super) struct HeldEpoch {
     seals: Vec<Seal<Authentic>>,
-    samples: Vec<(Kept<Vec<u8>>, Arc<SchemaEntry>)>,
+    samples: Vec<HeldSample>,
     bytes: usize,
 }
 
@@ -39,9 +41,14 @@ impl HeldEpoch {
     }
 
     /// Adds a part to the held parts.
-    pub(super) fn hold(&mut self, proven: Proven<'_>) -> Result<(), Rejection> {
+    pub(super) fn hold(
+        &mut self,
+        proven: Proven<'_>,
+        sanitised: Vec<Sanitised>,
+    ) -> Result<(), Rejection> {
         let statement = proven.seal.statement();
         self.bytes += proven.part.events.len();
+        self.bytes += sanitised.iter().map(|of| of.cells().len()).sum::<usize>();
         if self.bytes > MAX_BYTES || self.seals.len() >= MAX_PARTS {
             return Err(Rejection::EpochTooLarge {
                 device: statement.device,
@@ -49,7 +56,7 @@ impl HeldEpoch {
             });
         }
         self.seals.push(proven.seal.clone());
-        self.samples.push((proven.sample.keep(), proven.schema.clone()));
+        self.samples.push((proven.sample.keep(), proven.schema.clone(), sanitised));
         Ok(())
     }
 
@@ -86,7 +93,7 @@ impl HeldEpoch {
         let Some(round) = outlet.manifests.round(epoch) else {
             let has_events =
                 |kept: &Kept<Vec<u8>>| !matches!(kept.sample().select(), Select::Levels(0));
-            if let Some(place) = samples.iter().position(|(kept, _)| has_events(kept)) {
+            if let Some(place) = samples.iter().position(|(kept, ..)| has_events(kept)) {
                 return Err(refuse(&seals[place])(ChoiceError::NotAsAsked).into());
             }
             if whole.is_some() {
@@ -118,13 +125,13 @@ impl HeldEpoch {
         };
         // Check all parts before the first row is passed to the sink.
         let parts = forced.parts().zip(&samples);
-        let checked = parts.map(|(part, (kept, schema))| {
+        let checked = parts.map(|(part, (kept, schema, sanitised))| {
             let sample = part.check(kept.sample()).map_err(refuse(part.seal()))?;
-            Ok((part.seal(), sample, schema))
+            Ok((part.seal(), sample, schema, sanitised))
         });
         let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
-        for (seal, sample, schema) in checked {
-            outlet.emit(seal, Determined::Uniform(&sample, choice), schema)?;
+        for (seal, sample, schema, sanitised) in checked {
+            outlet.emit(seal, Determined::Uniform(&sample, choice), schema, sanitised)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use moteseal_api::ErrorKind;
 use moteseal_core::confidential::StreamSecret;
 use moteseal_core::record::DeviceId;
-use moteseal_grant::{OpenError, OpenGrant, Unlock, decode_stream_secret};
+use moteseal_grant::{MAX_FILE, OpenError, OpenGrant, Unlock, decode_stream_secret};
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
@@ -63,7 +63,8 @@ impl ColumnKeyFiles {
     /// # Errors
     /// [`InputError`] about a file that cannot be used, with the name of the error that
     /// [`OpenGrant::open`], [`Unlock::identity_file`] or [`decode_stream_secret`] returned;
-    /// `UnknownDevice` if the roster does not have the device of a stream secret.
+    /// `UnknownDevice` if the roster does not have the device of a stream secret; `OtherDevice` if the
+    /// secret is that of another device.
     pub fn open(&self, roster: &Roster) -> Result<OpenKeys, InputError> {
         let unlock = self.identity.as_deref().map(identities).transpose()?;
         let mut grants = Vec::new();
@@ -71,7 +72,8 @@ impl ColumnKeyFiles {
             let unlock = unlock.as_ref().ok_or_else(|| {
                 InputError::argument("a grant needs the file of the identity that opens it")
             })?;
-            let grant = OpenGrant::open(&input::read(path)?, unlock, roster, now_ms()?);
+            let bytes = input::read_up_to(path, MAX_FILE as u64)?;
+            let grant = OpenGrant::open(&bytes, unlock, roster, now_ms()?);
             grants.push(grant.map_err(|error| rejected(error).in_file(path))?);
         }
         let mut secrets = Vec::new();
@@ -80,9 +82,18 @@ impl ColumnKeyFiles {
                 let what = format_args!("the roster has no device {name:?}");
                 InputError::usage("UnknownDevice", what).at("stream secret")
             })?;
-            let secret = decode_stream_secret(&text(path)?);
-            let secret =
-                secret.map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
+            let bytes = input::read(path)?;
+            let secret = decode_stream_secret(str::from_utf8(&bytes).unwrap_or_default());
+            let (of, secret) = secret.map_err(|error| {
+                let what = "not a stream secret; name the file NAME.stream.key, which `moteseal owner add` \
+                            and `moteseal owner copy` write";
+                InputError::usage(error.name(), what).in_file(path)
+            })?;
+            if of != device {
+                let of = roster.name(of).unwrap_or("a device that the roster does not have");
+                let what = format_args!("it is the secret of {of}, not of {name}");
+                return Err(InputError::usage("OtherDevice", what).in_file(path));
+            }
             secrets.push((device, secret));
         }
         Ok(OpenKeys { grants, secrets })

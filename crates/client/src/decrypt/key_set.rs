@@ -39,13 +39,14 @@ const fn weight(error: KeyAccessError) -> u8 {
         KeyAccessError::NotCovered => 0,
         KeyAccessError::EpochOutOfKeyRange => 1,
         KeyAccessError::KeyErased => 2,
-        _ => 3,
+        KeyAccessError::GrantOutdated => 3,
+        _ => 4,
     }
 }
 
 impl SealKeys for KeySet<'_> {
     /// Returns the first key that a source has. Without one, returns the error that says most:
-    /// `WrongKey`, then `KeyErased`, `EpochOutOfKeyRange` and `NotCovered`.
+    /// `WrongKey`, then `GrantOutdated`, `KeyErased`, `EpochOutOfKeyRange` and `NotCovered`.
     fn seal_key(
         &mut self,
         request: &KeyRequest,

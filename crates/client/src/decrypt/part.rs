@@ -14,6 +14,7 @@ use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{SchemaEntry, Urgent};
 
 use super::{KeySource, Withheld};
+use crate::sanitised::{Combined, Origin};
 
 named_errors! {
     /// Why a device's verified record could not be decrypted. The device encrypted something that is
@@ -40,6 +41,25 @@ impl From<ValueError> for PlaintextError {
 pub struct Column<'a> {
     field: Field<'a>,
     withheld: Option<Withheld>,
+    origin: Origin<'a>,
+}
+
+/// The values of a column of verified rows. Whoever reads values of every origin matches all variants.
+#[derive(Clone, Copy, Debug)]
+pub enum ColumnValues<'a> {
+    /// The device's own values, which it signed.
+    Device(Readable<'a>),
+    /// Values by which a sanitiser replaced those of the device.
+    Sanitised {
+        /// Reads the values.
+        values: Readable<'a>,
+        /// The name of the sanitiser.
+        by: &'a str,
+        /// What the sanitiser did, in its words.
+        policy: &'a str,
+    },
+    /// None: the values are not readable.
+    Withheld(Withheld),
 }
 
 impl<'a> Column<'a> {
@@ -55,12 +75,36 @@ impl<'a> Column<'a> {
         self.withheld
     }
 
-    /// Returns what reads the values of the column.
+    /// Returns who determined the values of the column.
+    #[must_use]
+    pub const fn origin(&self) -> Origin<'a> {
+        self.origin
+    }
+
+    /// Returns what reads the device's own values.
     ///
     /// # Errors
-    /// [`Withheld`] if the column is encrypted and there is no key for it.
+    /// [`Withheld`] if the column is encrypted and there is no key for it, or if a sanitiser replaced
+    /// its values: [`values`](Self::values) reads those.
     pub fn readable(&self) -> Result<Readable<'a>, Withheld> {
-        self.withheld.map_or(Ok(Readable(self.field.in_plaintext())), Err)
+        match self.values() {
+            ColumnValues::Device(values) => Ok(values),
+            ColumnValues::Sanitised { .. } => Err(Withheld::Sanitised),
+            ColumnValues::Withheld(withheld) => Err(withheld),
+        }
+    }
+
+    /// Returns the values of the column, with their origin.
+    #[must_use]
+    pub const fn values(&self) -> ColumnValues<'a> {
+        if let Some(withheld) = self.withheld {
+            return ColumnValues::Withheld(withheld);
+        }
+        let values = Readable(self.field.in_plaintext());
+        match self.origin {
+            Origin::Device => ColumnValues::Device(values),
+            Origin::Sanitised { by, policy } => ColumnValues::Sanitised { values, by, policy },
+        }
     }
 }
 
@@ -271,17 +315,26 @@ impl Decryption<'_> {
 }
 
 /// Returns the columns of a stream's schema, with what `access` opens of them. `entry` is the schema of
-/// the records. A column of a hidden group has no values.
+/// the part's records; `combined` has the records to read instead if groups are sanitised. A column of a
+/// hidden group has no values.
 pub(crate) fn columns_of<'a>(
     entry: &'a SchemaEntry,
+    combined: Option<&'a Combined<'a>>,
     access: &PartColumns,
 ) -> impl Iterator<Item = Column<'a>> {
     // The entry has been decoded before, so this does not fail.
     let schema = Schema::decode(&entry.whole().bytes).ok().into_iter();
     let shown = entry.shown();
     let columns = schema.flat_map(move |schema| schema.fields().zip(schema.columns(shown)));
-    columns.map(move |(field, column)| match column.shown() {
-        Ok(field) => Column { withheld: access.withheld(&field), field },
-        Err(_) => Column { withheld: Some(Withheld::Hidden), field },
+    columns.map(move |(field, column)| {
+        let (shown, origin) = match combined {
+            Some(combined) => combined.column(field.id).unzip(),
+            None => (column.shown().ok(), Some(Origin::Device)),
+        };
+        let (withheld, origin) = match (&shown, origin) {
+            (Some(shown), Some(origin)) => (access.withheld(shown), origin),
+            _ => (Some(Withheld::Hidden), Origin::Device),
+        };
+        Column { field: shown.unwrap_or(field), withheld, origin }
     })
 }

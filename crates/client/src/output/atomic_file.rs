@@ -5,11 +5,12 @@
 //! socket cannot be replaced. Its content is collected in a temporary file and copied on commit, so
 //! that no reader sees only a part of it.
 //!
-//! If a process is killed, its temporary file remains. The next process that writes to the same
-//! path removes it.
+//! A temporary file can only be read by its owner, because it may have content that others may not
+//! read ([`AtomicFile::set_private`]). If a process is killed, its temporary file remains. The next
+//! process that writes to the same path removes it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +49,10 @@ enum Goal {
         temporary: PathBuf,
         /// The path to which it is renamed.
         place: PathBuf,
+        /// The permissions that it gets on commit. Until then, only its owner can read it.
+        permissions: Option<Permissions>,
+        /// Whether the commit replaces a file.
+        replaces: bool,
     },
     /// The content is copied, because the target cannot be replaced.
     Copy,
@@ -89,25 +94,31 @@ impl AtomicFile {
             // Remove it, so that nothing is written through a link with this name.
             let _ = fs::remove_file(&temporary);
             unfinished().insert(temporary.clone());
-            let opened = OpenOptions::new().write(true).create_new(true).open(&temporary);
-            let file = opened.map_err(|error| {
+            let (file, usual) = create_part(&temporary).map_err(|error| {
                 unfinished().remove(&temporary);
                 fail(error)
             })?;
             // The lock tells `sweep` that the file is in use. On a file system without locks,
             // `sweep` never removes a file.
             let _ = file.try_lock();
-            if let Some(there) = there {
-                // Keep the permissions of the file that is replaced.
-                let _ = file.set_permissions(there.permissions());
-            }
-            (Goal::Rename { temporary, place }, file)
+            // Keep the permissions of a file that is replaced.
+            let replaces = there.is_some();
+            let permissions = Some(there.map_or(usual, |there| there.permissions()));
+            (Goal::Rename { temporary, place, permissions, replaces }, file)
         };
         Ok(Self {
             path: path.to_owned(),
             goal,
             file: Some(BufWriter::with_capacity(1 << 16, file)),
         })
+    }
+
+    /// Makes the file readable and writable for its owner only, unless it replaces a file, whose
+    /// permissions it keeps. Call this for content that others may not read.
+    pub const fn set_private(&mut self) {
+        if let Goal::Rename { permissions, replaces: false, .. } = &mut self.goal {
+            *permissions = None;
+        }
     }
 
     /// Writes the content to disk, but does not give the file its name yet. A lack of disk space is
@@ -132,7 +143,11 @@ impl AtomicFile {
         let Some(writer) = self.file.take() else { return Ok(()) };
         let written = writer.into_inner().map_err(io::IntoInnerError::into_error);
         let done = written.and_then(|mut file| match &self.goal {
-            Goal::Rename { temporary, place } => {
+            Goal::Rename { temporary, place, permissions, .. } => {
+                if let Some(permissions) = permissions {
+                    // A file that keeps the permissions of the temporary file can be read by fewer.
+                    let _ = file.set_permissions(permissions.clone());
+                }
                 file.sync_all()?;
                 fs::rename(temporary, place)?;
                 sync_folder(place)
@@ -179,6 +194,18 @@ impl AtomicFile {
             && plain(other)
             && absolute(one).zip(absolute(other)).is_some_and(|(one, other)| one == other)
     }
+}
+
+/// Creates a temporary file that only its owner can read and write. Also returns the permissions that a new
+/// file has otherwise. These depend on the process and the folder, so they are read from an empty file.
+fn create_part(temporary: &Path) -> io::Result<(File, Permissions)> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    let usual = options.open(temporary)?.metadata().map(|empty| empty.permissions());
+    fs::remove_file(temporary)?;
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    Ok((options.open(temporary)?, usual?))
 }
 
 fn unfinished() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {

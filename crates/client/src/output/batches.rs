@@ -47,7 +47,7 @@ impl Batches {
     pub fn finish(mut self) -> Result<(SchemaRef, Vec<RecordBatch>), OutputError> {
         let mut columns = match self.columns {
             Some(columns) => columns,
-            None => Columns::new(&none()?)?,
+            None => Columns::new(&none()?, false)?,
         };
         self.batches.extend(columns.take()?);
         let schema = columns.final_schema();
@@ -65,14 +65,14 @@ impl Sink for Batches {
         let Self { columns, batches, rows: number } = self;
         let columns = match columns {
             Some(columns) => columns,
-            None => columns.insert(Columns::new(rows.schema())?),
+            None => columns.insert(Columns::new(rows.schema(), rows.is_sanitised())?),
         };
         if !columns.is_of(rows.schema()) {
             return Err(OutputError::unfit(format_args!(
-                "device {} has different columns from epoch {} on, and all rows of a table have \
-                 the same columns; ask for devices and epochs of one schema at a time",
+                "device {} has other columns at {} than the rows before, and all rows of a table have \
+                 the same columns; ask for devices and times with the same columns",
                 rows.name(),
-                rows.statement().epoch
+                rows.start_text()
             )));
         }
         *number += rows.len() as usize;

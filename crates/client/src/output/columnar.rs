@@ -2,7 +2,7 @@
 //!
 //! Both formats begin with the metadata of the columns. If a schema has encrypted columns, their
 //! metadata states why rows are null, which is known after the last row. The rows of such a schema are
-//! held in a temporary file until then.
+//! held in a temporary file until then. The metadata also names the sanitisers of columns.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Seek as _, Write};
@@ -90,9 +90,10 @@ impl<W: Write + Send> Columnar<W> {
         format: ColumnarFormat,
         out: W,
         schema: &Arc<SchemaEntry>,
+        is_sanitised: bool,
     ) -> Result<Self, OutputError> {
-        let columns = Columns::new(schema)?;
-        let target = if columns.has_encrypted() {
+        let columns = Columns::new(schema, is_sanitised)?;
+        let target = if columns.depends_on_rows() {
             let failed = |error| OutputError::temporary(&error);
             let file = tempfile::tempfile().map_err(failed)?;
             let buffer = BufWriter::new(file.try_clone().map_err(failed)?);

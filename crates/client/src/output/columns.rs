@@ -19,6 +19,7 @@ use moteseal_verify::SchemaEntry;
 
 use super::{OutputError, field_names, same_schema};
 use crate::rows::Rows;
+use crate::sanitised::Origin;
 
 /// The maximum number of rows in a batch.
 const BATCH: usize = 8192;
@@ -338,6 +339,8 @@ impl Names {
 /// Collects rows into batches.
 pub(super) struct Columns {
     entry: Arc<SchemaEntry>,
+    /// Whether sanitisers replaced columns of the rows.
+    is_sanitised: bool,
     /// The digest of the schema of the records that `fields` read. It is another one than that of
     /// `entry` if columns are hidden or not asked for.
     stored: Digest,
@@ -354,12 +357,14 @@ pub(super) struct Columns {
     fields: Vec<(Field<'static>, Column)>,
     /// For each field, why rows are null although their readings are not.
     withheld: Vec<BTreeSet<&'static str>>,
+    /// For each field, the sanitisers that replaced its values, with their policies.
+    sanitised: Vec<BTreeSet<String>>,
     /// The number of rows that are not in a batch yet.
     length: usize,
 }
 
 impl Columns {
-    pub(super) fn new(entry: &Arc<SchemaEntry>) -> Result<Self, OutputError> {
+    pub(super) fn new(entry: &Arc<SchemaEntry>, is_sanitised: bool) -> Result<Self, OutputError> {
         let schema = Schema::decode(&entry.bytes).map_err(OutputError::of)?;
         let mut columns = vec![
             ArrowField::new("epoch", DataType::UInt64, false),
@@ -391,9 +396,11 @@ impl Columns {
             );
         }
         let withheld = schema.fields().map(|_| BTreeSet::new()).collect();
+        let sanitised = schema.fields().map(|_| BTreeSet::new()).collect();
         let metadata = HashMap::from([("moteseal.schema".to_owned(), entry.digest.to_string())]);
         Ok(Self {
             entry: entry.clone(),
+            is_sanitised,
             stored: entry.digest,
             schema: Arc::new(ArrowSchema::new_with_metadata(columns, metadata)),
             epoch: Values::new(),
@@ -404,6 +411,7 @@ impl Columns {
             payload: opaque.then(BinaryBuilder::new),
             fields: schema.fields().map(|field| (field.unnamed(), Column::new(&field))).collect(),
             withheld,
+            sanitised,
             length: 0,
         })
     }
@@ -413,25 +421,33 @@ impl Columns {
     }
 
     /// Returns whether the metadata of fields depends on the rows.
-    pub(super) fn has_encrypted(&self) -> bool {
-        self.entry.encrypted > 0
+    pub(super) fn depends_on_rows(&self) -> bool {
+        self.is_sanitised || self.entry.encrypted > 0
     }
 
     /// Returns the schema after all rows. The metadata `moteseal.withheld` of a field states, separated
-    /// by commas, why rows are null because the column is encrypted.
+    /// by commas, why rows are null because the column is encrypted. The metadata `moteseal.origin` of a
+    /// field whose values a sanitiser replaced names the sanitiser and its policy.
     pub(super) fn final_schema(&self) -> SchemaRef {
-        if self.withheld.iter().all(BTreeSet::is_empty) {
+        if self.withheld.iter().all(BTreeSet::is_empty)
+            && self.sanitised.iter().all(BTreeSet::is_empty)
+        {
             return Arc::clone(&self.schema);
         }
         let common = self.schema.fields().len() - self.withheld.len();
-        let reasons = (0..common).map(|_| None).chain(self.withheld.iter().map(Some));
-        let fields = self.schema.fields().iter().zip(reasons).map(|(field, reasons)| {
-            let Some(reasons) = reasons.filter(|reasons| !reasons.is_empty()) else {
-                return Arc::clone(field);
-            };
+        let stated = self.withheld.iter().zip(&self.sanitised);
+        let stated = (0..common).map(|_| None).chain(stated.map(Some));
+        let fields = self.schema.fields().iter().zip(stated).map(|(field, stated)| {
+            let Some((reasons, sanitised)) = stated else { return Arc::clone(field) };
             let mut metadata = field.metadata().clone();
-            let reasons: Vec<&str> = reasons.iter().copied().collect();
-            metadata.insert("moteseal.withheld".to_owned(), reasons.join(","));
+            if !reasons.is_empty() {
+                let reasons: Vec<&str> = reasons.iter().copied().collect();
+                metadata.insert("moteseal.withheld".to_owned(), reasons.join(","));
+            }
+            if !sanitised.is_empty() {
+                let origins: Vec<&str> = sanitised.iter().map(String::as_str).collect();
+                metadata.insert("moteseal.origin".to_owned(), origins.join("; "));
+            }
             Arc::new(field.as_ref().clone().with_metadata(metadata))
         });
         let fields: Fields = fields.collect();
@@ -449,20 +465,24 @@ impl Columns {
         rows: &Rows<'_>,
         out: &mut dyn FnMut(RecordBatch) -> Result<(), OutputError>,
     ) -> Result<(), OutputError> {
-        same_schema(&self.entry, rows)?;
-        if self.stored != rows.stored.digest {
-            self.stored = rows.stored.digest;
+        same_schema(&self.entry, self.is_sanitised, rows)?;
+        if self.stored != rows.record_schema() {
+            self.stored = rows.record_schema();
             for ((field, _), column) in self.fields.iter_mut().zip(rows.columns()) {
                 *field = column.field().unnamed();
             }
         }
         let (mut result, mut new) = (Ok(()), 0);
         let mut withheld = vec![false; self.fields.len()];
-        if self.has_encrypted() && !rows.is_empty() {
-            let columns = self.withheld.iter_mut().zip(&mut withheld).zip(rows.columns());
-            for ((reasons, is_withheld), column) in columns {
+        if self.depends_on_rows() && !rows.is_empty() {
+            let stated = self.withheld.iter_mut().zip(&mut self.sanitised).zip(&mut withheld);
+            for (((reasons, sanitised), is_withheld), column) in stated.zip(rows.columns()) {
                 *is_withheld = column.withheld().is_some();
                 reasons.extend(column.withheld().map(|reason| reason.name()));
+                match column.origin() {
+                    Origin::Device => {}
+                    origin => _ = sanitised.insert(origin.to_string()),
+                }
             }
         }
         rows.for_each_chunk(|mut seqs, mut records| {

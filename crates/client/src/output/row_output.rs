@@ -19,7 +19,8 @@ pub struct RowOutput {
 }
 
 impl RowOutput {
-    /// Creates an output to a file, which appears when the rows are released.
+    /// Creates an output to a file, which appears when the rows are released. If a column was decrypted,
+    /// only the owner of the file can read it, unless it replaces a file with other permissions.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be created.
@@ -66,6 +67,9 @@ impl RowOutput {
 
 impl Sink for RowOutput {
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        if let (Target::File(shared), Some(_)) = (&self.target, rows.replaced) {
+            shared.set_private();
+        }
         self.writer.rows(rows)
     }
 }
@@ -107,6 +111,12 @@ struct Shared(Arc<Mutex<Option<AtomicFile>>>);
 impl Shared {
     fn new(file: AtomicFile) -> Self {
         Self(Arc::new(Mutex::new(Some(file))))
+    }
+
+    fn set_private(&self) {
+        if let Some(file) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            file.set_private();
+        }
     }
 
     fn take(&self) -> Option<AtomicFile> {

@@ -10,8 +10,9 @@ use moteseal_verify::SchemaEntry;
 use serde_json::value::RawValue;
 
 use super::{COMMON, OutputError, field_names, same_schema};
-use crate::decrypt::Column;
+use crate::decrypt::{Column, ColumnValues};
 use crate::rows::Rows;
+use crate::sanitised::Origin;
 
 /// The number of rows of a table from which the widths of its columns are computed.
 const MEASURED_ROWS: usize = 1000;
@@ -34,12 +35,14 @@ pub(super) struct Show {
     value: ShowValue,
     /// A null.
     null: &'static str,
+    /// Writes which columns of rows are sanitised.
+    origins: fn(&[Column<'_>]) -> String,
 }
 
 impl Show {
-    pub(super) const TEXT: Self = Self { value: text, null: "" };
-    pub(super) const CELL: Self = Self { value: cell, null: "" };
-    pub(super) const JSON: Self = Self { value: json, null: "null" };
+    pub(super) const TEXT: Self = Self { value: text, null: "", origins: origins_text };
+    pub(super) const CELL: Self = Self { value: cell, null: "", origins: origins_cell };
+    pub(super) const JSON: Self = Self { value: json, null: "null", origins: origins_json };
 
     /// Returns the value of a column in a record. A column that is not readable is null.
     pub(super) fn value(
@@ -48,11 +51,53 @@ impl Show {
         record: &[u8],
         start_ms: Option<u64>,
     ) -> Result<String, OutputError> {
-        match column.readable() {
-            Ok(readable) => (self.value)(readable.field(), record, start_ms),
-            Err(_) => Ok(self.null.to_owned()),
+        match column.values() {
+            ColumnValues::Device(values) | ColumnValues::Sanitised { values, .. } => {
+                (self.value)(values.field(), record, start_ms)
+            }
+            ColumnValues::Withheld(_) => Ok(self.null.to_owned()),
         }
     }
+}
+
+/// The name of the column that states which columns of a row are sanitised.
+const ORIGIN: &str = "origin";
+
+/// Returns the sanitised columns, each with its sanitiser and policy, as a text.
+fn origins_text(columns: &[Column<'_>]) -> String {
+    let origin = |column: &Column<'_>| match column.origin() {
+        Origin::Device => None,
+        origin => Some(format!("{} {origin}", column.field().name)),
+    };
+    escaped(&columns.iter().filter_map(origin).collect::<Vec<_>>().join("; "))
+}
+
+fn origins_cell(columns: &[Column<'_>]) -> String {
+    unexecuted(origins_text(columns))
+}
+
+fn origins_json(columns: &[Column<'_>]) -> String {
+    let origin = |column: &Column<'_>| match column.origin() {
+        Origin::Device => None,
+        Origin::Sanitised { by, policy } => {
+            let (name, by, policy) = (quoted(column.field().name), quoted(by), quoted(policy));
+            Some(format!("{name}:{{\"sanitised_by\":{by},\"policy\":{policy}}}"))
+        }
+    };
+    let origins: Vec<String> = columns.iter().filter_map(origin).collect();
+    escaped(&format!("{{{}}}", origins.join(",")))
+}
+
+/// Adds the column of origins to the names of the columns of rows, if their columns are sanitised.
+fn with_origin(mut names: Vec<String>, is_sanitised: bool) -> Vec<String> {
+    if is_sanitised {
+        let mut name = ORIGIN.to_owned();
+        while names.contains(&name) {
+            name.push('_');
+        }
+        names.push(name);
+    }
+    names
 }
 
 /// Returns a field's value as text. Null is the empty text.
@@ -97,7 +142,7 @@ pub(super) fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> 
 
 /// Calls `each` with the cells of every row: the common columns, followed by the fields as `show`
 /// writes them. For a schema without fields, the last two cells are the record in hexadecimal and as
-/// text.
+/// text. If columns are sanitised, the last cell states which.
 fn cells(
     rows: &Rows<'_>,
     show: Show,
@@ -108,6 +153,7 @@ fn cells(
     let (epoch, index) = (rows.statement().epoch.to_string(), rows.statement().index.to_string());
     let mut row = vec![epoch, instant(rows.start_ms()), rows.name().to_owned(), index];
     let common = row.len();
+    let origins = rows.is_sanitised().then(|| (show.origins)(&columns));
     let mut result = Ok(());
     rows.for_each(|seq, _, record| {
         if result.is_err() {
@@ -128,6 +174,7 @@ fn cells(
                 }
             }
         }
+        row.extend(origins.clone());
         result = each(&row);
     });
     result
@@ -183,23 +230,30 @@ pub(super) fn unexecuted(text: String) -> String {
 pub(super) struct Table<W> {
     out: W,
     schema: Arc<SchemaEntry>,
+    is_sanitised: bool,
     /// The header and the rows that are held until the widths are known.
     held: Vec<Vec<String>>,
     widths: Option<Vec<usize>>,
 }
 
 impl<W: Write> Table<W> {
-    pub(super) fn new(out: W, schema: &Arc<SchemaEntry>) -> Result<Self, OutputError> {
+    pub(super) fn new(
+        out: W,
+        schema: &Arc<SchemaEntry>,
+        is_sanitised: bool,
+    ) -> Result<Self, OutputError> {
+        let names = with_origin(names(schema, true)?, is_sanitised);
         Ok(Self {
             out,
             schema: schema.clone(),
-            held: vec![names(schema, true)?.iter().map(|name| escaped(name)).collect()],
+            is_sanitised,
+            held: vec![names.iter().map(|name| escaped(name)).collect()],
             widths: None,
         })
     }
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        same_schema(&self.schema, rows)?;
+        same_schema(&self.schema, self.is_sanitised, rows)?;
         cells(rows, Show::TEXT, &mut |row| {
             if let Some(widths) = &self.widths {
                 return line(&mut self.out, row, widths);
@@ -259,19 +313,24 @@ pub(super) fn line(
 pub(super) struct Csv<W: Write> {
     out: csv::Writer<W>,
     schema: Arc<SchemaEntry>,
+    is_sanitised: bool,
 }
 
 impl<W: Write> Csv<W> {
-    pub(super) fn new(out: W, schema: &Arc<SchemaEntry>) -> Result<Self, OutputError> {
+    pub(super) fn new(
+        out: W,
+        schema: &Arc<SchemaEntry>,
+        is_sanitised: bool,
+    ) -> Result<Self, OutputError> {
         let mut out = csv::Writer::from_writer(out);
-        let names = names(schema, false)?;
+        let names = with_origin(names(schema, false)?, is_sanitised);
         out.write_record(names.iter().map(|name| unexecuted(escaped(name))))
             .map_err(OutputError::of)?;
-        Ok(Self { out, schema: schema.clone() })
+        Ok(Self { out, schema: schema.clone(), is_sanitised })
     }
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        same_schema(&self.schema, rows)?;
+        same_schema(&self.schema, self.is_sanitised, rows)?;
         let is_opaque = schema_of(&self.schema)?.is_opaque();
         cells(rows, Show::CELL, &mut |row| match row {
             [cells @ .., text] if is_opaque => {
@@ -311,9 +370,9 @@ impl<W: Write> JsonLines<W> {
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         let schema = schema_of(rows.schema())?;
-        let fields = schema.fields().len();
-        let keys: Vec<String> =
-            names(rows.schema(), false)?.iter().map(|name| escaped(&quoted(name))).collect();
+        let fields = schema.fields().len() + usize::from(rows.is_sanitised());
+        let names = with_origin(names(rows.schema(), false)?, rows.is_sanitised());
+        let keys: Vec<String> = names.iter().map(|name| escaped(&quoted(name))).collect();
         cells(rows, Show::JSON, &mut |row| {
             self.out.write_all(object(&keys, fields, row).as_bytes()).map_err(OutputError::of)
         })

@@ -59,7 +59,7 @@ impl<'a> UrgentText<'a> {
     pub fn event(&mut self, event: &Urgent) -> Result<String, OutputError> {
         let schema = schema_of(event.schema())?;
         let access = PartColumns::of_event(event, self.keys.reborrow());
-        let columns: Vec<Column<'_>> = columns_of(event.schema(), &access).collect();
+        let columns: Vec<Column<'_>> = columns_of(event.schema(), None, &access).collect();
         let record = access.decrypt_event(event).map_err(|error| {
             let (device, error) = (event.device(), error.named());
             OutputError::of(format_args!("device {device} encrypted an invalid record: {error}"))

@@ -1,10 +1,12 @@
 //! Merges proofs: what each of them shows, in one proof.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_verify::sanitised::WaitingStatements;
 use moteseal_verify::{Event, Roster};
 
 use super::RedactError;
@@ -16,6 +18,7 @@ use crate::error::Error;
 use crate::proof::{self, Extent, Scope};
 use crate::rejection::Rejection;
 use crate::rows::NoRows;
+use crate::sanitised::Accepted;
 use crate::session::{Session, all_threads};
 
 /// The maximum size of all parts, in MiB.
@@ -29,33 +32,70 @@ const MOST_MIB: usize = 512;
 /// answer to one query. Returns the report of the new proof, which is written to `out`.
 ///
 /// # Errors
-/// [`Error`] if a proof is rejected; if the proofs are not parts of the same originals
+/// [`MergeError`] if a proof is rejected; if the proofs are not parts of the same originals
 /// ([`RedactError::NotOneOriginal`]), or are too large; or if a file cannot be read or written.
 pub fn merge<R: Read>(
     sources: Vec<(R, &Path)>,
     roster: &Roster,
     out: &Path,
-) -> Result<Report, Error> {
-    let mut merger = Merger { roster, extent: None, parts: BTreeMap::new(), size: 0 };
+) -> Result<Report, MergeError> {
+    let (parts, statements) = (BTreeMap::new(), WaitingStatements::default());
+    let mut merger = Merger { roster, extent: None, parts, statements, size: 0 };
     for (source, path) in sources {
-        let mut session = Session::of_proof(roster, None).with_threads(all_threads());
-        proof::pieces(source, path, &mut |piece| {
-            session.observe(piece, &mut |event| merger.event(event))
-        })?;
-        session.finish(&mut NoRows)?;
+        let read = merger.read(source, path);
+        read.map_err(|error| MergeError { path: Some(path.to_owned()), error })?;
     }
-    merger.write(out)
+    merger.write(out).map_err(|error| MergeError { path: None, error })
+}
+
+/// Why proofs were not merged.
+#[derive(Debug)]
+pub struct MergeError {
+    /// The proof that was rejected or that does not fit to those before it; `None` if the new proof could
+    /// not be made.
+    pub path: Option<PathBuf>,
+    /// What happened.
+    pub error: Error,
+}
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", path.display())?;
+        }
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for MergeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
 }
 
 struct Merger<'r> {
     roster: &'r Roster,
     extent: Option<Extent>,
-    parts: BTreeMap<DeviceId, BTreeMap<SealIndex, OwnedPart>>,
+    /// The parts of each seal. They are merged when all are known, except those that always merge.
+    parts: BTreeMap<DeviceId, BTreeMap<SealIndex, Vec<OwnedPart>>>,
+    statements: WaitingStatements,
     /// The size of all parts, in bytes.
     size: usize,
 }
 
 impl Merger<'_> {
+    /// Verifies a proof and adds its parts.
+    fn read(&mut self, source: impl Read, path: &Path) -> Result<(), Error> {
+        let mut session = Session::of_proof(self.roster, None)
+            .with_threads(all_threads())
+            .accepting(Accepted::All);
+        proof::pieces(source, path, &mut |piece| {
+            session.observe(piece, &mut |event| self.event(event))
+        })?;
+        session.finish(&mut NoRows)?;
+        Ok(())
+    }
+
     fn event(&mut self, event: &Event<'_>) -> Result<(), Error> {
         match event {
             Event::Proof(text) => {
@@ -66,7 +106,13 @@ impl Merger<'_> {
             }
             Event::Proven(proven) => {
                 let device = proven.seal.statement().device;
-                Ok(self.add(device, OwnedPart::of(proven))?)
+                let sanitised =
+                    self.statements.take(proven, self.roster).map_err(Rejection::from)?;
+                Ok(self.add(device, OwnedPart::of(proven, sanitised))?)
+            }
+            Event::Sanitised(signed, cells) => {
+                let pushed = self.statements.push((signed, cells), self.roster);
+                Ok(pushed.map_err(Rejection::from)?)
             }
             _ => Ok(()),
         }
@@ -88,24 +134,17 @@ impl Merger<'_> {
         extent.until = extent.until.zip(until).map(|(one, two)| one.max(two));
     }
 
-    fn add(&mut self, device: DeviceId, part: OwnedPart) -> Result<(), RedactError> {
+    fn add(&mut self, device: DeviceId, mut part: OwnedPart) -> Result<(), RedactError> {
         let index = part.index();
-        let parts = self.parts.entry(device).or_default();
-        self.size += part.size();
-        match parts.get_mut(&index) {
-            Some(known) if known.seal.digest() == part.seal.digest() => {
-                let before = known.size() + part.size();
-                let name = || device_name(self.roster, device);
-                let merged = known.merge(part);
-                merged.map_err(|NotMergeable| RedactError::NotMergeable { name: name(), index })?;
-                self.size = self.size + known.size() - before;
-            }
-            Some(_) => {
-                let name = device_name(self.roster, device);
-                return Err(RedactError::NotOneOriginal { name, index });
-            }
-            None => _ = parts.insert(index, part),
+        let known = self.parts.entry(device).or_default().entry(index).or_default();
+        if known.first().is_some_and(|first| first.seal.digest() != part.seal.digest()) {
+            let name = device_name(self.roster, device);
+            return Err(RedactError::NotOneOriginal { name, index });
         }
+        let before: usize = known.iter().map(OwnedPart::size).sum();
+        known.retain(|other| !(part.always_merges(other) && part.merge(other).is_ok()));
+        known.push(part);
+        self.size = self.size + known.iter().map(OwnedPart::size).sum::<usize>() - before;
         if self.size > MOST_MIB << 20 {
             return Err(RedactError::ProofTooLarge { limit: MOST_MIB });
         }
@@ -115,10 +154,19 @@ impl Merger<'_> {
     fn write(self, out: &Path) -> Result<Report, Error> {
         let Self { roster, extent, mut parts, .. } = self;
         let extent = extent.ok_or(RedactError::NothingLeft)?;
-        let mut output = Output::create(out, &extent, roster)?;
+        let mut output = Output::create(out, &Scope::Redacted(extent.clone()), roster)?;
         for device in &extent.devices {
             let (mut run, mut newest) = (Vec::new(), None);
-            for (index, part) in parts.remove(device).unwrap_or_default() {
+            for (index, parts) in parts.remove(device).unwrap_or_default() {
+                let part = merge_all(parts).map_err(|error| {
+                    let name = device_name(roster, *device);
+                    match error {
+                        NotMergeable::Parts => RedactError::NotMergeable { name, index },
+                        NotMergeable::Statements => {
+                            RedactError::SanitiserEquivocation { name, index }
+                        }
+                    }
+                })?;
                 let statement = part.seal.statement();
                 // A seal without a signature is proven by the seal after it, which is in its proof.
                 if !run.is_empty() && newest != Some(statement.prev) {
@@ -136,4 +184,29 @@ impl Merger<'_> {
         }
         output.finish()
     }
+}
+
+/// Merges the parts of one seal, in an order that depends only on what they show.
+fn merge_all(mut parts: Vec<OwnedPart>) -> Result<OwnedPart, NotMergeable> {
+    parts.sort_by(OwnedPart::order);
+    while parts.len() > 1 {
+        let merged = merge_two(&mut parts)?;
+        parts.remove(merged);
+    }
+    parts.pop().ok_or(NotMergeable::Parts)
+}
+
+/// Merges a part into one before it. Returns the place of the part.
+fn merge_two(parts: &mut [OwnedPart]) -> Result<usize, NotMergeable> {
+    for two in 1..parts.len() {
+        for one in 0..two {
+            let (first, second) = parts.split_at_mut(two);
+            match first[one].merge(&second[0]) {
+                Ok(()) => return Ok(two),
+                Err(NotMergeable::Parts) => {}
+                Err(NotMergeable::Statements) => return Err(NotMergeable::Statements),
+            }
+        }
+    }
+    Err(NotMergeable::Parts)
 }

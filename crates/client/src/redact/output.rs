@@ -7,12 +7,13 @@ use moteseal_core::record::DeviceId;
 use moteseal_seal::stream::Open;
 use moteseal_verify::{Roster, write};
 
-use super::RedactError;
 use super::part::OwnedPart;
+use super::{FEW_READINGS, Guessable, RedactError};
 use crate::completeness::Report;
 use crate::error::Error;
-use crate::proof::{Extent, ProofWriter, Scope};
+use crate::proof::{ProofWriter, Scope};
 use crate::rows::NoRows;
+use crate::sanitised::Accepted;
 use crate::session::{PIECE, Session, all_threads};
 
 /// A proof that is being written.
@@ -27,20 +28,29 @@ pub(super) struct Output<'r> {
     schema: Option<Digest>,
     /// The device and the digest of the newest seal.
     newest: Option<(DeviceId, Digest)>,
+    guessable: Guessable,
 }
 
 impl<'r> Output<'r> {
-    pub(super) fn create(path: &Path, extent: &Extent, roster: &'r Roster) -> Result<Self, Error> {
-        let (scope, mut bytes) = (Scope::Redacted(extent.clone()), Vec::new());
+    pub(super) fn create(path: &Path, scope: &Scope, roster: &'r Roster) -> Result<Self, Error> {
+        let mut bytes = Vec::new();
         write::proof(&mut bytes, &scope.encode(roster));
         Ok(Self {
             roster,
             writer: ProofWriter::create(path)?,
-            session: Session::of_proof(roster, None).with_threads(all_threads()),
+            session: Session::of_proof(roster, None)
+                .with_threads(all_threads())
+                .accepting(Accepted::All),
             bytes,
             schema: None,
             newest: None,
+            guessable: Guessable::default(),
         })
+    }
+
+    /// Writes a manifest, which must be before all parts.
+    pub(super) fn manifest(&mut self, manifest: &[u8]) {
+        write::manifest(&mut self.bytes, manifest);
     }
 
     /// Writes consecutive seals, of which the last one is signed, from the first one on that the proof
@@ -67,6 +77,11 @@ impl<'r> Output<'r> {
                 &Open { device: statement.device, roster_version, prev, last },
             );
         }
+        if part.fewest_omitted().is_some_and(|number| number < FEW_READINGS) {
+            self.guessable.seals += 1;
+            let place = (statement.device, statement.index, statement.epoch);
+            self.guessable.first.get_or_insert(place);
+        }
         part.write(&mut self.bytes);
         self.newest = Some((statement.device, part.seal.digest()));
         if self.bytes.len() >= PIECE { self.flush() } else { Ok(()) }
@@ -82,6 +97,11 @@ impl<'r> Output<'r> {
         self.session.feed(&self.bytes, &mut NoRows)?;
         self.bytes.clear();
         Ok(())
+    }
+
+    /// Returns the seals with few omitted readings so far.
+    pub(super) const fn guessable(&self) -> Guessable {
+        self.guessable
     }
 
     /// Ends the proof. The file appears if all of it has been verified. Returns the report of the

@@ -1,15 +1,19 @@
 //! One verified part of a proof, and what a redactor leaves of it. A part shows events, and of these the
 //! cells of some column groups.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use moteseal_core::record::{Level, Scheme, SealIndex, Sequence};
-use moteseal_core::schema::Groups;
+use moteseal_core::schema::{Groups, Schema};
 use moteseal_seal::star::star_digests;
 use moteseal_seal::stream::{Item, Part, Select, Selection};
+use moteseal_seal::tree::geometry::siblings;
+use moteseal_seal::tree::sibling_count;
 use moteseal_seal::{Authentic, Seal, Statement};
 use moteseal_verify::redaction::{Content, RedactionError, hide, merge_parts};
-use moteseal_verify::{Proven, SchemaEntry, write};
+use moteseal_verify::sanitised::Statement as SanitiserStatement;
+use moteseal_verify::{Proven, Sanitised, SchemaEntry, write};
 
 use super::tree::Leaves;
 
@@ -23,23 +27,64 @@ pub(super) struct OwnedPart {
     selected: Selected,
     digests: Vec<u8>,
     events: Vec<u8>,
+    /// The cells by which sanitisers replaced hidden groups, by ascending group.
+    sanitised: Vec<Attached>,
 }
 
-impl<'a> Leaves<'a> {
-    /// Returns the content of the part of one tree.
-    fn of(part: &'a OwnedPart, selected: &'a [Sequence]) -> Self {
-        Self {
-            size: part.seal.statement().counters.total(),
-            framing: part.schema.framing,
-            selected,
-            digests: &part.digests,
-            events: &part.events,
-        }
+/// The cells by which a sanitiser replaced those of a column group, with its signed statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attached {
+    pub(super) statement: SanitiserStatement,
+    pub(super) signed: Vec<u8>,
+    pub(super) cells: Vec<u8>,
+}
+
+impl From<Sanitised> for Attached {
+    fn from(of: Sanitised) -> Self {
+        let (statement, signed) = (of.statement().clone(), of.signed().to_vec());
+        Self { statement, signed, cells: of.cells().to_vec() }
     }
 }
 
+/// The content of a part of one of the trees of a seal.
+enum TreeContent<'a> {
+    /// The tree of a shown group, or the only tree.
+    Shown(Leaves<'a>),
+    /// The root of the tree of a hidden group.
+    Hidden(&'a [u8]),
+}
+
+/// Returns the content of each tree of a part: of the trees of all column groups in ascending order, or
+/// of the only tree. `content` are the digests of all trees, and the records. At least one leaf must be
+/// selected. Returns `None` if there are too few digests.
+fn trees<'a>(
+    schema: &'a SchemaEntry,
+    size: u64,
+    selected: &'a [Sequence],
+    (digests, events): (&'a [u8], &'a [u8]),
+) -> Option<Vec<TreeContent<'a>>> {
+    let framing = schema.framing;
+    let leaves = |digests, cells| Leaves { size, framing, selected, digests, events, cells };
+    let Some(layout) = schema.groups.as_deref() else {
+        return Some(vec![TreeContent::Shown(leaves(digests, None))]);
+    };
+    let siblings = usize::try_from(32 * sibling_count(size, selected.iter().copied())).ok()?;
+    let mut rest = digests;
+    let tree = |group: u8| {
+        let is_shown = layout.shown().contains(group);
+        let (given, after) = rest.split_at_checked(if is_shown { siblings } else { 32 })?;
+        rest = after;
+        Some(if is_shown {
+            TreeContent::Shown(leaves(given, Some(layout.cells(group))))
+        } else {
+            TreeContent::Hidden(given)
+        })
+    };
+    layout.all().iter().map(tree).collect()
+}
+
 /// Which events are in a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Selected {
     /// All events of these levels: bit `i` selects level `i`.
     Levels(u32),
@@ -71,13 +116,15 @@ impl OwnedPart {
             selected,
             digests,
             events,
+            sanitised: Vec::new(),
         }
     }
 
-    /// Returns the whole part.
-    pub(super) fn of(proven: &Proven<'_>) -> Self {
-        let selected = selected(&proven.part.select);
-        Self::with(proven, selected, proven.part.digests.to_vec(), proven.part.events.to_vec())
+    /// Returns the whole part, with the sanitised cells that belong to it.
+    pub(super) fn of(proven: &Proven<'_>, sanitised: Vec<Sanitised>) -> Self {
+        let (digests, events) = (proven.part.digests.to_vec(), proven.part.events.to_vec());
+        let part = Self::with(proven, selected(&proven.part.select), digests, events);
+        Self { sanitised: sanitised.into_iter().map(Attached::from).collect(), ..part }
     }
 
     /// Returns the statement of the seal, without events.
@@ -91,12 +138,15 @@ impl OwnedPart {
         Self::with(proven, Selected::Levels(0), root, Vec::new())
     }
 
-    /// Returns the part with the events only that `keeps` selects.
+    /// Returns the part with the events only that `keeps` selects, and without sanitised cells unless
+    /// all events are kept.
     ///
     /// # Errors
-    /// [`NoSingleEvents`] if the part has events, and its seal does not support that some are omitted.
+    /// [`NoSingleEvents`] if the part has events, and its seal is a star, of which no single events can
+    /// be omitted.
     pub(super) fn keeping(
         proven: &Proven<'_>,
+        sanitised: Vec<Sanitised>,
         mut keeps: impl FnMut(Sequence) -> bool,
     ) -> Result<Self, NoSingleEvents> {
         if proven.sample.is_empty() {
@@ -112,18 +162,24 @@ impl OwnedPart {
             return Ok(Self::bare(proven));
         }
         if kept.len() == all.len() {
-            return Ok(Self::of(proven));
+            return Ok(Self::of(proven, sanitised));
         }
-        let leaves = Leaves {
-            size: statement.counters.total(),
-            framing: proven.schema.framing,
-            selected: &all,
-            digests: proven.part.digests,
-            events: proven.part.events,
+        let content = (proven.part.digests, proven.part.events);
+        let narrowed = || {
+            let (mut digests, mut events) = (Vec::new(), Vec::new());
+            for tree in trees(proven.schema, statement.counters.total(), &all, content)? {
+                match tree {
+                    TreeContent::Shown(leaves) => {
+                        let (of_tree, records) = leaves.narrowed(&kept)?;
+                        digests.extend(of_tree);
+                        events = records;
+                    }
+                    TreeContent::Hidden(root) => digests.extend_from_slice(root),
+                }
+            }
+            Some((digests, events))
         };
-        // The content of a verified part is that of a tree, unless there are several trees.
-        let narrowed = if proven.schema.groups.is_none() { leaves.narrowed(&kept) } else { None };
-        let (digests, events) = narrowed.ok_or(NoSingleEvents::GroupedTree)?;
+        let (digests, events) = narrowed().ok_or(RedactionError::DigestCount)?;
         Ok(Self::with(proven, Selected::Events(kept), digests, events))
     }
 
@@ -133,6 +189,7 @@ impl OwnedPart {
     /// [`RedactionError`], which a verified part does not cause.
     pub(super) fn show_only(&mut self, kept: Groups) -> Result<(), RedactionError> {
         let kept = kept.with(0);
+        self.sanitised.retain(|of| kept.contains(of.statement.column_group));
         let Some(layout) = self.schema.groups.as_deref() else { return Ok(()) };
         let dropped = layout.shown().without(kept);
         if dropped.is_empty() {
@@ -152,6 +209,20 @@ impl OwnedPart {
             (self.digests, self.events) = shown;
         }
         self.schema = self.schema.projection(self.schema.shown().without(dropped))?;
+        Ok(())
+    }
+
+    /// Hides the column group of sanitised cells, and adds the cells.
+    ///
+    /// # Errors
+    /// As for [`show_only`](Self::show_only).
+    pub(super) fn attach(&mut self, new: Attached) -> Result<(), RedactionError> {
+        let group = new.statement.column_group;
+        let sanitised = std::mem::take(&mut self.sanitised);
+        self.show_only(self.schema.shown().without(Groups::NONE.with(group)))?;
+        self.sanitised = sanitised;
+        let place = self.sanitised.partition_point(|of| of.statement.column_group < group);
+        self.sanitised.insert(place, new);
         Ok(())
     }
 
@@ -182,41 +253,134 @@ impl OwnedPart {
             Selected::Levels(_) => 0,
             Selected::Events(selected) => size_of_val(&selected[..]),
         };
-        size_of::<Self>() + selected + self.digests.len() + self.events.len()
+        let attached = |of: &Attached| of.signed.len() + of.cells.len();
+        let sanitised = self.sanitised.iter().map(attached).sum::<usize>();
+        size_of::<Self>() + selected + self.digests.len() + self.events.len() + sanitised
     }
 
     /// Adds what another part of the same seal shows.
     ///
     /// # Errors
     /// [`NotMergeable`]. The part is then unchanged.
-    pub(super) fn merge(&mut self, other: Self) -> Result<(), NotMergeable> {
-        if other.shows_events() {
-            if !self.shows_events() {
-                let signature = self.signature.take();
-                *self = other;
-                self.signature = self.signature.take().or(signature);
+    pub(super) fn merge(&mut self, other: &Self) -> Result<(), NotMergeable> {
+        let has_sanitised = self.has_sanitised() || other.has_sanitised();
+        if other.shows_events() && !self.shows_events()
+            || !has_sanitised && !self.contains(other) && other.contains(self)
+        {
+            let signature = self.signature.take();
+            *self = Self { signature, ..other.clone() };
+        } else if has_sanitised && other.shows_events() {
+            self.merge_sanitised(other)?;
+        } else if has_sanitised || self.contains(other) {
+            // The other part shows no more.
+        } else if self.schema.shown() == other.schema.shown() {
+            self.add_events(other)?;
+        } else if self.selected == other.selected {
+            self.add_groups(other).ok_or(NotMergeable::Parts)?;
+        } else {
+            return Err(NotMergeable::Parts);
+        }
+        if self.signature.is_none() {
+            self.signature.clone_from(&other.signature);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the part has cells of sanitisers.
+    fn has_sanitised(&self) -> bool {
+        !self.sanitised.is_empty()
+    }
+
+    /// Adds what another part shows, if one of them has sanitised cells. These are for the events of
+    /// their part, so parts with other events are not merged. Cells of the device take the place of
+    /// sanitised ones.
+    fn merge_sanitised(&mut self, other: &Self) -> Result<(), NotMergeable> {
+        if self.selected != other.selected {
+            if other.sanitised.is_empty() && self.contains(other) {
                 return Ok(());
             }
-            if self.schema.shown() == other.schema.shown() {
-                self.add_events(&other)?;
-            } else if self.selected == other.selected {
-                self.add_groups(&other).ok_or(NotMergeable)?;
-            } else if !self.contains(&other) {
-                if !other.contains(self) {
-                    return Err(NotMergeable);
+            if self.sanitised.is_empty() && other.contains(self) {
+                let signature = self.signature.take();
+                *self = Self { signature, ..other.clone() };
+                return Ok(());
+            }
+            return Err(NotMergeable::Parts);
+        }
+        let mut merged = self.clone();
+        if self.schema.shown() != other.schema.shown() {
+            merged.add_groups(other).ok_or(NotMergeable::Parts)?;
+        }
+        for new in &other.sanitised {
+            let group = |of: &Attached| of.statement.column_group;
+            match merged.sanitised.iter().find(|of| group(of) == group(new)) {
+                None => merged.sanitised.push(new.clone()),
+                Some(known) if known == new => {}
+                Some(known) if known.statement.has_scope_of(&new.statement) => {
+                    return Err(NotMergeable::Statements);
                 }
-                let Self { schema, selected, digests, events, .. } = &other;
-                self.schema = Arc::clone(schema);
-                self.selected = selected.clone();
-                (self.digests, self.events) = (digests.clone(), events.clone());
+                Some(_) => return Err(NotMergeable::Parts),
             }
         }
-        self.signature = self.signature.take().or(other.signature);
+        let shown = merged.schema.shown();
+        merged.sanitised.retain(|of| !shown.contains(of.statement.column_group));
+        merged.sanitised.sort_by_key(|of| of.statement.column_group);
+        *self = merged;
         Ok(())
+    }
+
+    /// Returns whether the merged part of this part and another one of the same seal shows all that they
+    /// show, whatever other parts are merged before or after: none has cells of sanitisers, and one
+    /// contains the other, or their schema has no column groups.
+    pub(super) fn always_merges(&self, other: &Self) -> bool {
+        !self.has_sanitised()
+            && !other.has_sanitised()
+            && (self.schema.groups.is_none() || self.contains(other) || other.contains(self))
+    }
+
+    /// Orders parts of the same seal by what they show.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let shown = |part: &Self| part.schema.shown().bits();
+        self.selected.cmp(&other.selected).then_with(|| shown(self).cmp(&shown(other)))
+    }
+
+    /// Returns the smallest number of omitted readings that one digest in the part stands for, if the
+    /// readings are in plaintext. A reader who can guess them all can test the guess.
+    pub(super) fn fewest_omitted(&self) -> Option<u64> {
+        let whole = &self.schema.whole().bytes;
+        if Schema::decode(whole).unwrap_or(Schema::OPAQUE).encrypted_count() > 0 {
+            return None;
+        }
+        let statement = self.seal.statement();
+        let counters = &statement.counters;
+        let numbers = match (&self.selected, statement.scheme) {
+            (Selected::Levels(mask), Scheme::Star) => {
+                let surviving = statement.surviving();
+                // One digest stands for all levels below the lowest one that is selected.
+                let lowest = mask.trailing_zeros();
+                let (mut below, mut above) = (0, Vec::new());
+                for level in (0..counters.levels()).filter(|level| surviving >> level & 1 == 1) {
+                    let number = u64::from(counters.at(Level(level)));
+                    if u32::from(level) < lowest {
+                        below += number;
+                    } else if mask >> level & 1 == 0 {
+                        above.push(number);
+                    }
+                }
+                above.push(below);
+                above
+            }
+            (selected, _) => siblings(counters.total(), selected.sequences(statement))
+                .map(|range| range.end - range.start)
+                .collect(),
+        };
+        numbers.into_iter().filter(|number| *number > 0).min()
     }
 
     /// Returns whether the part shows everything that another part of the same seal shows.
     fn contains(&self, other: &Self) -> bool {
+        if !other.shows_events() {
+            return true;
+        }
         let statement = self.seal.statement();
         let has_events = || match (&self.selected, &other.selected, statement.scheme) {
             (Selected::Levels(one), Selected::Levels(two), _) => two & !one == 0,
@@ -242,17 +406,39 @@ impl OwnedPart {
                 (self.digests, self.events) = merged;
                 self.selected = Selected::Levels(mask);
             }
-            _ if self.schema.groups.is_some() => return Err(NotMergeable),
             _ => {
-                let (ours, theirs) =
-                    (self.selected.sequences(statement), other.selected.sequences(statement));
-                let union = Leaves::of(self, &ours).union(&Leaves::of(other, &theirs));
-                let (selected, digests, events) = union.ok_or(NotMergeable)?;
+                let (selected, digests, events) = self.union(other).ok_or(NotMergeable::Parts)?;
                 self.selected = Selected::Events(selected);
                 (self.digests, self.events) = (digests, events);
             }
         }
         Ok(())
+    }
+
+    fn trees<'a>(&'a self, selected: &'a [Sequence]) -> Option<Vec<TreeContent<'a>>> {
+        let size = self.seal.statement().counters.total();
+        trees(&self.schema, size, selected, (&self.digests, &self.events))
+    }
+
+    /// Returns the events of this part and of another one of the same tree that shows the same groups,
+    /// with the digests and records of all trees. Returns `None` if the parts do not fit together, which
+    /// verified parts do.
+    fn union(&self, other: &Self) -> Option<(Vec<Sequence>, Vec<u8>, Vec<u8>)> {
+        let [ours, theirs] =
+            [self, other].map(|part| part.selected.sequences(part.seal.statement()));
+        let (mut all, mut digests, mut events) = (Vec::new(), Vec::new(), Vec::new());
+        for pair in self.trees(&ours)?.into_iter().zip(other.trees(&theirs)?) {
+            match pair {
+                (TreeContent::Shown(ours), TreeContent::Shown(theirs)) => {
+                    let (selected, of_tree, records) = ours.union(&theirs)?;
+                    digests.extend(of_tree);
+                    (all, events) = (selected, records);
+                }
+                (TreeContent::Hidden(root), _) => digests.extend_from_slice(root),
+                (TreeContent::Shown(_), TreeContent::Hidden(_)) => return None,
+            }
+        }
+        Some((all, digests, events))
     }
 
     /// Adds the groups of a part that has the same events. Returns `None` if the parts do not fit
@@ -270,8 +456,11 @@ impl OwnedPart {
         Some(())
     }
 
-    /// Appends the encoding of the part.
+    /// Appends the encoding of the part, after the sanitised cells.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
+        for of in &self.sanitised {
+            write::sanitised(out, &of.signed, &of.cells);
+        }
         self.encode(out, self.signature.as_deref());
     }
 
@@ -288,16 +477,28 @@ impl OwnedPart {
 }
 
 /// Why no single events of a part can be omitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoSingleEvents {
     Star,
-    GroupedTree,
+    /// The digests do not belong to the events, which a verified part does not cause.
+    Content(RedactionError),
 }
 
-/// Two parts of a seal show different events and different column groups, so that no part shows
-/// exactly what either shows.
+impl From<RedactionError> for NoSingleEvents {
+    fn from(error: RedactionError) -> Self {
+        Self::Content(error)
+    }
+}
+
+/// Why two parts of a seal cannot be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotMergeable;
+pub(super) enum NotMergeable {
+    /// They show different events and different column groups, or cells of different sanitisers for
+    /// one group, so that no part shows exactly what either shows.
+    Parts,
+    /// A sanitiser signed two different statements of one scope.
+    Statements,
+}
 
 /// Decodes a part.
 fn part(bytes: &[u8]) -> Option<Part<'_>> {

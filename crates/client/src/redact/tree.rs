@@ -6,8 +6,9 @@ use std::ops::Range;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{Framing, Sequence};
+use moteseal_core::schema::Cells;
 use moteseal_seal::tree::geometry::{siblings, split};
-use moteseal_seal::tree::{leaf, node};
+use moteseal_seal::tree::{group_leaf, leaf, node};
 
 /// The content of a tree's part: the records of the selected leaves, and the digests of the maximal
 /// subtrees without a selected leaf.
@@ -21,20 +22,23 @@ pub(super) struct Leaves<'a> {
     pub(super) digests: &'a [u8],
     /// The records of the selected leaves, as encoded in a part.
     pub(super) events: &'a [u8],
+    /// The cells of which the leaves are hashes; `None` if they are hashes of whole records.
+    pub(super) cells: Option<Cells<'a>>,
 }
 
 /// A subtree of which the digest or the only record is known.
 #[derive(Clone, Copy)]
 enum Known<'a> {
     Digest(&'a [u8; 32]),
-    Record(&'a [u8]),
+    Record(&'a [u8], Option<Cells<'a>>),
 }
 
 impl Known<'_> {
     fn digest(self) -> Digest {
         match self {
             Self::Digest(digest) => Digest(*digest),
-            Self::Record(record) => leaf(record),
+            Self::Record(record, None) => leaf(record),
+            Self::Record(record, Some(cells)) => group_leaf(cells, record),
         }
     }
 }
@@ -67,7 +71,7 @@ impl<'a> Leaves<'a> {
             };
             if is_before {
                 let (Sequence(seq), record) = records.next()?;
-                Some((seq..seq + 1, Known::Record(record)))
+                Some((seq..seq + 1, Known::Record(record, self.cells)))
             } else {
                 let (range, digest) = siblings.next()?;
                 Some((range, Known::Digest(digest)))
@@ -195,7 +199,7 @@ mod tests {
             let contents = [served(size, &one), served(size, &two)];
             let leaves = |at: usize, selected| {
                 let (digests, events) = &contents[at];
-                Leaves { size, framing, selected, digests, events }
+                Leaves { size, framing, selected, digests, events, cells: None }
             };
             let (ours, theirs) = (leaves(0, &one), leaves(1, &two));
             prop_assert_eq!(ours.narrowed(&both).unwrap(), served(size, &both));
@@ -212,7 +216,7 @@ mod tests {
         let (digests, events) = served(size, &selected);
         let (digests, events) = (&digests[..], &events[..]);
         let framing = Framing::fixed(4).unwrap();
-        let leaves = Leaves { size, framing, selected: &selected, digests, events };
+        let leaves = Leaves { size, framing, selected: &selected, digests, events, cells: None };
         assert!(leaves.narrowed(&[Sequence(3)]).is_none());
         assert!(Leaves { digests: &digests[..32], ..leaves }.narrowed(&[Sequence(2)]).is_none());
     }

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use moteseal_client::Session;
 use moteseal_client::decrypt::{DeviceKeys, SealKeys};
 use moteseal_client::estimate::Estimator;
-use moteseal_core::confidential::{KeyCommitments, MAX_KEY_COMMITMENTS, Nonce, StreamSecret};
+use moteseal_core::confidential::{
+    Commitment, KeyCommitments, KeyRequest, MAX_KEY_COMMITMENTS, Nonce, StreamSecret, Suite,
+};
 use moteseal_core::cose::{Sign1, Typ};
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_fixtures::cbor_tree::{Value, array, bytes, int, text};
@@ -18,7 +20,7 @@ use moteseal_grant::{
 };
 use moteseal_seal::Position;
 use moteseal_verify::Roster;
-use moteseal_verify::issue::{FirstRoster, NextRoster};
+use moteseal_verify::issue::{FirstRoster, NextRoster, PeriodChange};
 
 use crate::confidential::{
     BASE, Cells, FIELDS, encode, encrypted, next_index, record, secret_of, streams, unchecked,
@@ -140,7 +142,7 @@ impl World {
 
     /// Alice signs the grant with other nodes.
     fn open_nodes(&self, nodes: Value) -> String {
-        self.open_changed(|payload| change(payload, &[7, 0, 3, 0, 1], nodes))
+        self.open_changed(|payload| change(payload, &[9, 0, 3, 0, 1], nodes))
     }
 
     /// Seals records of an epoch after a change of the device, and returns the answer.
@@ -247,7 +249,7 @@ const BOMB: &str = "age-encryption.org/v1\n-> scrypt AAAAAAAAAAAAAAAAAAAAAA 40\n
 type Lie = (&'static str, fn(&World) -> String, &'static str);
 
 /// Files and grants: who may open what, and until when.
-const GRANTS: [Lie; 30] = [
+const GRANTS: [Lie; 32] = [
     (
         "a thief opens the file",
         |world| world.open_at(&world.file, &world.thief, 0),
@@ -317,7 +319,7 @@ const GRANTS: [Lie; 30] = [
         "a reader moves the end",
         |world| {
             let payload = Value::decode(Sign1::decode(&world.signed, Typ::Grant).unwrap().payload);
-            world.open_payload(&key(63), &payload.with(4, int(9_000)).encode())
+            world.open_payload(&key(63), &payload.with(6, int(9_000)).encode())
         },
         "NotAuthentic",
     ),
@@ -345,7 +347,39 @@ const GRANTS: [Lie; 30] = [
                 next(&world.rosters[1], |next| next.set_owner("alice", &esp.public()).unwrap());
             world.open_with(&world.file, &world.reader, &later, 0)
         },
-        "AlgorithmMismatch",
+        "OwnerKeyChanged",
+    ),
+    (
+        "a reader moves the start of the time",
+        |world| {
+            let payload = Value::decode(Sign1::decode(&world.signed, Typ::Grant).unwrap().payload);
+            world.open_payload(&key(63), &payload.with(4, int(0)).encode())
+        },
+        "NotAuthentic",
+    ),
+    (
+        "an operator makes the epochs of a grant longer",
+        |world| {
+            let first = EpochNumber(EPOCH);
+            let epoch_ms = Some(world.rosters[1].calendar().epoch_ms(first) * 100);
+            let change = PeriodChange { epoch_ms, ..PeriodChange::default() };
+            let later = next(&world.rosters[1], |next| next.begin_period(first, &change).unwrap());
+            let grant = OpenGrant::verify(&world.signed, &later).unwrap();
+            let bytes = encode(&FIELDS);
+            let schema = Schema::decode(&bytes).unwrap();
+            let (_, column) = schema.encrypted_columns().next().unwrap();
+            let seal = KeyRequest {
+                device: world.group.device("mote-1"),
+                column,
+                epoch: first,
+                index: SealIndex(0),
+                suite: Suite::ChaCha20,
+                nonce: Nonce([3; 12]),
+            };
+            let key = grant.keys().seal_key(&seal, &Commitment([0; 16]));
+            key.map_or_else(|error| error.name().to_owned(), |_| "opened".to_owned())
+        },
+        "GrantOutdated",
     ),
     (
         "a grant for a later version of the roster",
@@ -384,16 +418,16 @@ const GRANTS: [Lie; 30] = [
     ),
     (
         "a purpose that moves the cursor of a terminal",
-        |world| world.open_changed(|payload| payload.with(5, text("\u{1b}[2J"))),
+        |world| world.open_changed(|payload| payload.with(7, text("\u{1b}[2J"))),
         "FieldOutOfRange",
     ),
     (
         "65 secrets of a device, so that its reader tries them all",
         |world| {
             world.open_changed(|payload| {
-                let one = element(payload, &[7, 0]);
+                let one = element(payload, &[9, 0]);
                 let of = |generation| one.with(1, int(generation));
-                payload.with(7, Value::Array((0..65).map(of).collect()))
+                payload.with(9, Value::Array((0..65).map(of).collect()))
             })
         },
         "TooManyGenerations",
@@ -402,8 +436,8 @@ const GRANTS: [Lie; 30] = [
         "a secret twice",
         |world| {
             world.open_changed(|payload| {
-                let one = element(payload, &[7, 0]);
-                payload.with(7, array([one.clone(), one]))
+                let one = element(payload, &[9, 0]);
+                payload.with(9, array([one.clone(), one]))
             })
         },
         "FieldOutOfRange",
@@ -412,8 +446,8 @@ const GRANTS: [Lie; 30] = [
         "a column twice",
         |world| {
             world.open_changed(|payload| {
-                let one = element(payload, &[7, 0, 3, 0]);
-                change(payload, &[7, 0, 3], array([one.clone(), one]))
+                let one = element(payload, &[9, 0, 3, 0]);
+                change(payload, &[9, 0, 3], array([one.clone(), one]))
             })
         },
         "FieldOutOfRange",
@@ -434,7 +468,7 @@ const GRANTS: [Lie; 30] = [
     (
         "a base epoch at the end of time",
         |world| {
-            world.open_changed(|payload| change(payload, &[7, 0, 2], Value::Uint(u64::MAX - 5)))
+            world.open_changed(|payload| change(payload, &[9, 0, 2], Value::Uint(u64::MAX - 5)))
         },
         "FieldOutOfRange",
     ),

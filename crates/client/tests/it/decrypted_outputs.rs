@@ -1,11 +1,13 @@
 //! Every format has the same rows as without encryption, and nulls where a key is missing.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{Array as _, RecordBatch};
 use arrow_ipc::reader::StreamReader;
-use moteseal_client::decrypt::DeviceKeys;
-use moteseal_client::output::{Batches, Format, UrgentText, Writer};
+use moteseal_client::decrypt::{DeviceKeys, SealKeys};
+use moteseal_client::output::{Batches, Format, RowOutput, UrgentText, Writer};
 use moteseal_core::confidential::Nonce;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
@@ -119,6 +121,26 @@ fn batches(format: Format, bytes: &[u8]) -> Vec<RecordBatch> {
     let bytes = bytes::Bytes::from(bytes.to_vec());
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().build().unwrap();
     reader.map(Result::unwrap).collect()
+}
+
+#[test]
+fn a_file_with_decrypted_columns_is_readable_for_its_owner_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = folder.path().join("usual");
+    std::fs::write(&usual, "").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let group = Group::new();
+    let answer = answer(&group, true);
+    for has_keys in [false, true] {
+        let path = folder.path().join("rows.csv");
+        let mut rows = RowOutput::to_file(&path, Format::Csv).unwrap();
+        let mut keys = DeviceKeys::new(group.device("mote-1"), secret_of("mote-1"));
+        let keys: Option<&mut dyn SealKeys> = if has_keys { Some(&mut keys) } else { None };
+        group.read(&["mote-1"], keys, &answer, &mut rows).unwrap();
+        rows.finish().unwrap().release().unwrap();
+        assert_eq!(mode(&path), if has_keys { 0o600 } else { mode(&usual) });
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]

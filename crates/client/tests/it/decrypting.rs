@@ -7,7 +7,7 @@ use moteseal_api::{CBOR_SEQ, JSON, paths};
 use moteseal_client::decrypt::{DeviceKeys, KeySet, SealKeys, Withheld};
 use moteseal_client::estimate::{Estimator, Values};
 use moteseal_client::output::OutputError;
-use moteseal_client::{Client, Rows, Sink, proof};
+use moteseal_client::{Client, NoRows, Rows, Session, Sink, proof};
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::confidential::{KeyAccessError, KeyStream, Nonce};
 use moteseal_core::record::{DeviceId, EpochNumber, Sequence};
@@ -15,6 +15,7 @@ use moteseal_core::schema::{Schema, Value};
 use moteseal_seal::Position;
 use moteseal_seal::sample::{Choice, Rate, ReadingRun, Readings};
 use moteseal_store::{Options, RedbStore};
+use moteseal_verify::write;
 
 use crate::confidential::{
     Cell, Cells, FIELDS, Granted, columns, encode, encrypted, next_index, record, secret_of,
@@ -318,14 +319,53 @@ fn named_and_drawn_readings_of_a_tree_are_decrypted() {
     let answer = group.answer_of_trees(&[], &[(&tree, picked)]);
     let query = group.query(&["mote-1"], Some(EPOCH + 1), choice);
     let mut keys = DeviceKeys::new(device, secret);
-    let mut session =
-        moteseal_client::Session::new(&group.roster, query, None).with_keys(&mut keys);
+    let mut session = Session::new(&group.roster, query, None).with_keys(&mut keys);
     let mut found = Cells::default();
     session.feed(&answer, &mut found).unwrap();
     session.finish(&mut found).unwrap();
     let read: Vec<_> = found.0.iter().map(|(.., seq, row)| (seq.0, row[0].clone())).collect();
     let expected: Vec<_> = (70..79).map(|at| (at, Ok(at.to_string()))).collect();
     assert_eq!(read, expected);
+}
+
+/// The maker of a proof also chooses its query, so a redacted proof could otherwise pass for the complete
+/// answer to a query of the readings that it shows.
+#[test]
+fn a_proof_of_named_readings_is_not_complete_and_the_answer_to_their_query_is() {
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let index = next_index(&position);
+    let plain: Vec<u8> = (0..150).collect();
+    let tree = group.seal_tree_of("a:V:u8", &mut position, (EPOCH, true), 0, &plain, None);
+    let run = ReadingRun { index, first: 70, count: 9 };
+    let choice = Choice::Readings(Readings::new(&[run]).unwrap());
+    let picked = Picked::Events((70..79).map(Sequence).collect());
+    let answer = group.answer_of_trees(&[], &[(&tree, picked)]);
+    // The range ends with the last seal, or is open.
+    for until in [Some(EPOCH + 1), None] {
+        let query = group.query(&["mote-1"], until, choice);
+        let mut live = Session::new(&group.roster, query.clone(), None);
+        live.feed(&answer, &mut NoRows).unwrap();
+        let (report, _) = live.finish(&mut NoRows).unwrap();
+        assert!(!report.is_named());
+        let is_complete = report.is_complete();
+        assert!(is_complete || until.is_some(), "the query has no end");
+
+        let mut proof = Vec::new();
+        write::proof(&mut proof, &query.to_json());
+        proof.extend(&answer);
+        let mut saved = Session::of_proof(&group.roster, None);
+        saved.feed(&proof, &mut NoRows).unwrap();
+        let (report, _) = saved.finish(&mut NoRows).unwrap();
+        assert_eq!(report.rows(), 9);
+        assert!(report.is_named() && !report.is_complete());
+        let json = report.to_json();
+        assert_eq!(json["complete"], false);
+        assert_eq!(json["named"], true);
+        assert_eq!(json["devices"][0]["complete"], false);
+        let error = report.require_complete(&group.roster).unwrap_err();
+        assert_eq!(error.name(), if is_complete { "ReadingsNamed" } else { "TailUnknown" });
+    }
 }
 
 #[test]
@@ -378,7 +418,7 @@ fn the_error_of_an_estimate_names_the_column_the_device_and_the_reason() {
     let group = Group::new();
     let (answer, _) = two_epochs(&group);
     let query = group.query(&["mote-1"], None, crate::support::everything());
-    let mut session = moteseal_client::Session::new(&group.roster, query, None);
+    let mut session = Session::new(&group.roster, query, None);
     let error = session.feed(&answer, &mut Estimator::new("temperature")).unwrap_err();
     let error = moteseal_client::Error::from(error);
     assert_eq!(error.kind(), moteseal_api::ErrorKind::Usage);

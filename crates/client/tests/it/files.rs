@@ -53,6 +53,47 @@ fn keeps_a_symbolic_link_and_replaces_its_target() {
     assert!(write(&one.join("loop"), "").is_err());
 }
 
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn only_the_owner_reads_a_file_until_it_is_committed_and_a_private_one_always() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, usual) = (folder.path().join("rows.csv"), folder.path().join("usual"));
+    fs::write(&usual, "").unwrap();
+    let part = || {
+        let names = names(folder.path());
+        let parts: Vec<&String> = names.iter().filter(|name| name.ends_with(".part")).collect();
+        assert_eq!(parts.len(), 1, "{names:?}");
+        mode(&folder.path().join(parts[0]))
+    };
+    // The modes of a file before and after, if there is one.
+    for (before, is_private, after) in [
+        (None, false, mode(&usual)),
+        (None, true, 0o600),
+        (Some(0o644), false, 0o644),
+        (Some(0o640), true, 0o640),
+        (Some(0o600), false, 0o600),
+    ] {
+        let _ = fs::remove_file(&path);
+        if let Some(before) = before {
+            fs::write(&path, "before").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+        }
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"some").unwrap();
+        if is_private {
+            file.set_private();
+        }
+        file.settle().unwrap();
+        assert_eq!(part(), 0o600, "{before:?} {is_private}");
+        file.commit().unwrap();
+        assert_eq!(mode(&path), after, "{before:?} {is_private}");
+        assert_eq!(names(folder.path()), ["rows.csv", "usual"]);
+    }
+}
+
 #[test]
 fn writes_to_a_pipe_only_on_commit() {
     let folder = tempfile::tempdir().unwrap();

@@ -25,6 +25,7 @@ mod outputs_of_nulls;
 mod pruned_trees;
 mod readings;
 mod requests;
+mod sanitising;
 mod sum_masks;
 mod sum_outputs;
 mod sum_policy;

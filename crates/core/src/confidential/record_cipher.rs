@@ -120,31 +120,30 @@ impl EncryptedColumns {
         if streams.len() != self.len() {
             return Err(CipherError::KeyCount);
         }
-        // There are as many columns as key streams.
-        for (place, column) in self.columns.iter().enumerate() {
-            let Some(stream) = streams.get_mut(place) else { break };
-            if column.suite != stream.key().suite() {
-                return Err(self.undo(place, seq, record, streams));
-            }
-            column.apply(seq, record, stream)?;
+        let fits = |(column, stream): (&Column, &KeyStream)| column.suite == stream.key().suite();
+        if !self.as_slice().iter().zip(&*streams).all(fits) {
+            return Err(CipherError::WrongSuite);
         }
-        Ok(())
+        self.encrypt_checked(seq, record, streams)
     }
 
-    /// Decrypts the first `count` columns again, because the next key is for another suite.
-    #[cold]
-    #[inline(never)]
-    fn undo(
+    /// Encrypts a record as [`encrypt`](Self::encrypt) does, for a caller that has checked once for all
+    /// records that there is a key stream for each column, with its suite. With other key streams, some
+    /// columns stay plaintext or are encrypted with another cipher.
+    ///
+    /// # Errors
+    /// [`CipherError`]. The record is then unspecified and must not be sealed.
+    #[inline]
+    pub fn encrypt_checked(
         &self,
-        count: usize,
         seq: Sequence,
         record: &mut [u8],
         streams: &mut [KeyStream],
-    ) -> CipherError {
-        let mut pairs = self.columns.iter().zip(streams).take(count);
-        // Each of these has succeeded before.
-        let _ = pairs.try_for_each(|(column, stream)| column.apply(seq, record, stream));
-        CipherError::WrongSuite
+    ) -> Result<(), CipherError> {
+        for (column, stream) in self.as_slice().iter().zip(streams) {
+            column.apply(seq, record, stream)?;
+        }
+        Ok(())
     }
 
     /// Decrypts the columns of a record for which there are key streams, in place. `streams` has an
@@ -190,19 +189,19 @@ impl Column {
                 let start = usize::from(start);
                 let cell = record.get_mut(start..start + usize::from(width));
                 stream.apply_cell(seq, cell.ok_or(RecordError::RecordLength)?)?;
+                Ok(())
             }
-            Place::Text { start, skip } => apply_text((start, skip), seq, record, stream)?,
+            Place::Text { start, skip } => apply_text(seq, record, (start, skip), stream),
         }
-        Ok(())
     }
 }
 
 /// Encrypts or decrypts the text cell that follows `skip` other ones after the first `start` bytes.
 #[inline(never)]
 fn apply_text(
-    (start, skip): (u16, u8),
     seq: Sequence,
     record: &mut [u8],
+    (start, skip): (u16, u8),
     stream: &KeyStream,
 ) -> Result<(), CipherError> {
     let mut rest = record.get_mut(start.into()..).ok_or(RecordError::RecordLength)?;
@@ -210,7 +209,8 @@ fn apply_text(
         rest = split_text(rest).ok_or(RecordError::RecordLength)?.1;
     }
     let (text, _) = split_text(rest).ok_or(RecordError::RecordLength)?;
-    Ok(stream.apply_text(seq, text)?)
+    stream.apply_text(seq, text)?;
+    Ok(())
 }
 
 /// Splits the first text cell off `bytes`. Returns its bytes without the length, and the remaining

@@ -27,8 +27,8 @@ pub trait SealKeys: Send {
     /// ([`SealKey::check`]).
     ///
     /// # Errors
-    /// `NotCovered` if the source has no key of the column in this epoch; `EpochOutOfKeyRange`;
-    /// `KeyErased`; `WrongKey` if the commitment is that of another key.
+    /// `NotCovered` if the source has no key of the column in this epoch; `GrantOutdated` if it has one
+    /// for another time only; `EpochOutOfKeyRange`; `KeyErased`; `WrongKey` if the commitment is that of another key.
     fn seal_key(
         &mut self,
         request: &KeyRequest,

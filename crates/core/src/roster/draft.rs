@@ -1,6 +1,6 @@
 //! Drafting and signing a roster.
 
-use super::{OwnerDraft, Period, Roster, RosterError, Term};
+use super::{OwnerDraft, Period, Roster, RosterError, SanitiserDraft, Term};
 use crate::cbor::{BufferTooSmall, Writer};
 use crate::cose::{Sign1, Typ, sig_structure};
 use crate::digest::Digest;
@@ -31,6 +31,8 @@ pub struct RosterDraft<'a> {
     /// The owners of confidential readings, sorted by [`OwnerDraft::id`]. The first version cannot
     /// have one.
     pub owners: &'a [OwnerDraft<'a>],
+    /// The sanitisers, sorted by [`SanitiserDraft::id`]. The first version cannot have one.
+    pub sanitisers: &'a [SanitiserDraft<'a>],
 }
 
 /// A device to list in a roster.
@@ -77,6 +79,7 @@ impl RosterDraft<'_> {
             + periods
             + self.querier.map_or(0, <[u8]>::len)
             + self.owners.iter().map(OwnerDraft::size).sum::<usize>()
+            + self.sanitisers.iter().map(SanitiserDraft::size).sum::<usize>()
             + devices
     }
 
@@ -88,10 +91,11 @@ impl RosterDraft<'_> {
         let version = u32::try_from(self.history.len()).map_err(|_| RosterError::HistoryLength)?;
         let mut out = Writer::new(scratch);
         let is_first = version == 0;
-        out.array(match (is_first, self.owners.is_empty()) {
-            (true, _) => 12,
-            (false, true) => 9,
-            (false, false) => 10,
+        out.array(match (is_first, self.owners, self.sanitisers) {
+            (true, ..) => 12,
+            (false, [], []) => 9,
+            (false, _, []) => 10,
+            (false, ..) => 11,
         })?
         .uint(1u8)?
         .text(self.group_name)?
@@ -113,7 +117,8 @@ impl RosterDraft<'_> {
 
     /// Writes the elements after the history as the first version has them.
     fn write_first(&self, out: &mut Writer<'_>) -> Result<(), RosterError> {
-        let ([period], None, []) = (self.periods, self.querier, self.owners) else {
+        let ([period], None, [], []) = (self.periods, self.querier, self.owners, self.sanitisers)
+        else {
             return Err(RosterError::NotAFirstVersion);
         };
         out.uint(period.epoch_ms)?.uint(period.levels)?.optional(period.budget, Writer::uint)?;
@@ -157,7 +162,8 @@ impl RosterDraft<'_> {
                 out.optional(term.end_epoch, |out, end| out.uint(end.0))?;
             }
         }
-        OwnerDraft::write_all(self.owners, out)
+        OwnerDraft::write_all(self.owners, !self.sanitisers.is_empty(), out)?;
+        SanitiserDraft::write_all(self.sanitisers, out)
     }
 
     /// Writes to `scratch` the bytes that an operator's key of suite `operator` must sign.

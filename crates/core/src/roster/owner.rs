@@ -55,8 +55,8 @@ impl fmt::Debug for Owner<'_> {
     }
 }
 
-/// The encoded list of owners: the last element of a roster. Empty if the roster has no such
-/// element.
+/// The encoded list of owners, which only sanitisers follow in a roster. Empty if the roster has no
+/// such element.
 #[derive(Clone, Copy)]
 pub(super) struct Owners<'a>(&'a [u8]);
 
@@ -66,13 +66,15 @@ impl<'a> Owners<'a> {
     /// Reads the list and checks its encoding, but not that of the certificates. A list has at least
     /// one owner, so that each roster has one encoding.
     pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let owners = Self::read_any(reader)?;
+        if owners.iter().next().is_none() { Err(DecodeError::UnexpectedType) } else { Ok(owners) }
+    }
+
+    /// Reads a list as [`read`](Self::read) does. It may be empty, because sanitisers follow it.
+    pub(super) fn read_any(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let bytes = reader.raw()?;
         let mut reader = Reader::resume(bytes);
-        let count = reader.array_any()?;
-        if count == 0 {
-            return Err(DecodeError::UnexpectedType);
-        }
-        for _ in 0..count {
+        for _ in 0..reader.array_any()? {
             Owner::read(&mut reader)?;
         }
         Ok(Self(bytes))
@@ -125,9 +127,13 @@ impl OwnerDraft<'_> {
         36 + self.name.len() + self.certificate.len()
     }
 
-    /// Writes the list, or nothing if there are no owners.
-    pub(super) fn write_all(owners: &[Self], out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
-        if !owners.is_empty() {
+    /// Writes the list. Writes nothing if there are no owners and nothing `follows` them.
+    pub(super) fn write_all(
+        owners: &[Self],
+        follows: bool,
+        out: &mut Writer<'_>,
+    ) -> Result<(), BufferTooSmall> {
+        if follows || !owners.is_empty() {
             out.array(owners.len() as u64)?;
         }
         for owner in owners {

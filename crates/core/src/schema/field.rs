@@ -160,9 +160,9 @@ impl<'a> Field<'a> {
 
     /// Parses `name:unit:type[/divisor][+offset][?][~][!|!aes][@group][#id]`, such as
     /// `temperature:Cel:i16/100`, `pressure:hPa:u16/10+9000?`, `state::enum(off,on)!@1` or
-    /// `place::text32#7`. `?` stands for [`nullable`](Self::nullable), `~` for
-    /// [`relayed`](Self::relayed), `!` for a column that is [`encrypted`](Self::encrypted) with
-    /// ChaCha20, `!aes` for one with AES-128-CTR, and `@` for a column
+    /// `place::text32#7`. `?` means [`nullable`](Self::nullable), `~` means
+    /// [`relayed`](Self::relayed), `!` marks a column that is [`encrypted`](Self::encrypted) with
+    /// ChaCha20, `!aes` one with AES-128-CTR, and `@` a column
     /// [in a group](Self::in_group). The name may contain colons.
     ///
     /// # Errors
@@ -190,6 +190,13 @@ impl<'a> Field<'a> {
             None => (packing, 0),
         };
         let (packing, suite) = strip_suite(packing);
+        if let Some((_, word)) = packing.rsplit_once('!') {
+            let is_suite =
+                !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            let error =
+                if is_suite { SchemaError::UnknownSuite } else { SchemaError::MalformedField };
+            return Err(error);
+        }
         let (packing, relayed) = strip(packing, '~');
         let (packing, nullable) = strip(packing, '?');
         let field = match labels {

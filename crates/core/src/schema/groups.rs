@@ -21,7 +21,7 @@ pub const MAX_GROUPS: usize = 8;
 pub struct Groups(u8);
 
 impl Groups {
-    /// The empty set. It stands for "the schema has no groups": a schema with groups has group 0,
+    /// The empty set. It means that the schema has no groups: a schema with groups has group 0,
     /// and group 0 is always shown.
     pub const NONE: Self = Self(0);
     /// Only group 0.

@@ -268,6 +268,21 @@ impl<'a> Field<'a> {
         Ok(rest)
     }
 
+    /// Returns the bytes of the field's cell in a record, with the length byte of a text. They are
+    /// ciphertext if the column is encrypted.
+    ///
+    /// # Errors
+    /// `RecordTooShort`.
+    pub fn cell<'r>(&self, record: &'r [u8]) -> Result<&'r [u8], ValueError> {
+        if self.kind == FieldType::Text {
+            let texts = self.texts(record)?;
+            let (_, after) = split_text(texts).ok_or(ValueError::RecordTooShort)?;
+            return Ok(&texts[..texts.len() - after.len()]);
+        }
+        let end = self.start() + self.kind.size();
+        record.get(self.start()..end).ok_or(ValueError::RecordTooShort)
+    }
+
     /// Returns the value in a record.
     ///
     /// # Errors

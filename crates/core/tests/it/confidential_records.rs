@@ -273,6 +273,9 @@ fn a_schema_with_encrypted_columns_has_version_2_and_its_text_form_round_trips()
     for text in ["a::u8!?", "a::u8!~", "a::u8!!", "a::u8!des", "a::u8#7!", "a::u8!aes!"] {
         assert!(Field::parse(text).is_err(), "{text}");
     }
+    assert_eq!(Field::parse("a::u8!des").unwrap_err(), SchemaError::UnknownSuite);
+    assert_eq!(Field::parse("a::u8/100!AES").unwrap_err(), SchemaError::UnknownSuite);
+    assert_eq!(Field::parse("a::u8!?").unwrap_err(), SchemaError::MalformedField);
     assert_eq!(encode(&["a::u8!"]).unwrap(), b"\x82\x02\x81\xa4\x00\x01\x01\x61a\x03\x00\x0c\x01");
 }
 

@@ -14,6 +14,7 @@ mod reference;
 mod requests;
 mod roster;
 mod roster_owners;
+mod roster_sanitisers;
 mod schema;
 mod schema_2;
 mod signatures;

@@ -141,9 +141,10 @@ fn keys_follow_a_blob_and_can_be_erased_without_damage_to_it() {
         let start = blob_end(&flash);
         assert!(start.is_multiple_of(4) && (0..4).contains(&(start - blob(&contents).len())));
         assert!(GivenKeys::read(&flash[start..]).is_none());
-        let written = encode_keys(&paths, &mut flash[start..]).unwrap();
+        let nonce_base = &[4; 12];
+        let written = encode_keys(nonce_base, &paths, &mut flash[start..]).unwrap();
         let given = GivenKeys::read(&flash[start..]).unwrap();
-        assert_eq!(given.length, written);
+        assert_eq!((given.length, given.nonce_base), (written, nonce_base));
         let (one, rest) = Path::decode_short(given.paths).unwrap();
         let (two, rest) = Path::decode_short(rest).unwrap();
         assert_eq!(([one, two].as_slice(), rest), (&paths[..], &[][..]));
@@ -158,7 +159,7 @@ fn keys_follow_a_blob_and_can_be_erased_without_damage_to_it() {
         assert!(GivenKeys::read(&flash[start..]).is_none());
         assert!(Provisioning::decode(&flash).is_ok());
     }
-    assert!(encode_keys(&paths, &mut [0; 1000]).is_err());
+    assert!(encode_keys(&[4; 12], &paths, &mut [0; 1000]).is_err());
     assert_eq!((blob_end(&[0xff; 64]), blob_end(b"MSP\x01\xff\xff\xff\xff")), (0, 8));
 }
 

@@ -111,6 +111,7 @@ impl Group {
             querier: None,
             devices: &devices,
             owners: &[],
+            sanitisers: &[],
         };
         change(&mut draft);
         let size = draft.size();
@@ -387,6 +388,7 @@ fn every_suite_signs_rosters() {
             querier: None,
             devices: &devices,
             owners: &[],
+            sanitisers: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         let bytes = draft.sign(&operator, &mut scratch, &mut out).unwrap();
@@ -598,6 +600,7 @@ proptest! {
                 querier: roster.querier_bytes(),
                 devices: &devices,
                 owners: &[],
+                sanitisers: &[],
             };
             let mut scratch = vec![0; draft.size()];
             prop_assert_eq!(draft.payload(&mut scratch).unwrap(), &mutated[..]);
@@ -632,6 +635,7 @@ proptest! {
             querier: None,
             devices: &devices,
             owners: &[],
+            sanitisers: &[],
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         let bytes = draft.sign(&operator(), &mut scratch, &mut out).unwrap();

@@ -39,6 +39,7 @@ fn sign(owners: &[(&str, Vec<u8>)], history: &[Digest]) -> Result<Vec<u8>, Roste
         querier: None,
         devices: &[],
         owners: &owners,
+        sanitisers: &[],
     };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
     draft.sign(&key(1), &mut scratch, &mut out).map(<[u8]>::to_vec)
@@ -101,6 +102,7 @@ fn an_empty_list_of_owners_is_refused() {
         querier: None,
         devices: &[],
         owners: &[],
+        sanitisers: &[],
     };
     let mut scratch = vec![0; draft.size()];
     let mut payload = draft.payload(&mut scratch).unwrap().to_vec();

@@ -5,7 +5,9 @@
 //! the stream secret from which the paths are derived. The spare secret is the stream secret after `step`
 //! steps to its successor (spec/confidential.md, section 1, rule 10). Columns that are added to the schema
 //! later start from it, and it is then replaced by its successor. It opens none of the columns in the file.
-//! If the device gets another stream secret, the content is replaced.
+//! If the device gets another stream secret, the content is replaced. The base epoch of a secret is also that
+//! of its successors. A secret with an earlier base epoch than that of the spare secret is refused: the owner
+//! has replaced it by a later one, and grants of it would open what is sealed from now on.
 //!
 //! When a later epoch is durably opened, the file is replaced by one without the earlier keys, and the
 //! previous file is overwritten with zeros. A file system or disk that writes changed data to another
@@ -13,7 +15,6 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::Path as FilePath;
 
 use moteseal_core::Digest;
@@ -41,6 +42,8 @@ pub(crate) enum KeysError {
     Key(KeyAccessError),
     /// The device would have more than [`MAX_COLUMNS`] columns of one stream secret.
     ColumnCount,
+    /// The given stream secret has an earlier base epoch than that of the spare secret.
+    SecretNotLater,
 }
 
 /// The secret from which columns that are added later start.
@@ -100,6 +103,11 @@ impl Stored {
         let is_known = |name: &[u8; 16]| self.spare.as_ref().is_some_and(|of| of.name == *name);
         let other = secret.map(|secret| (name_of(secret), secret));
         let other = other.filter(|(name, _)| !is_known(name));
+        if let (Some((_, secret)), Some(spare)) = (&other, &self.spare)
+            && secret.base() < spare.secret.base()
+        {
+            return Err(KeysError::SecretNotLater);
+        }
         let (start, mut columns) = match (other, &self.spare) {
             (Some((name, secret)), _) => {
                 (Spare { name, step: 0, secret: secret.clone() }, Vec::new())
@@ -176,14 +184,7 @@ impl Stored {
         if !self.is_changed {
             return Ok(());
         }
-        let previous = File::options().write(true).open(file).ok();
-        moteseal_files::replace(file, &self.encode(), PRIVATE)?;
-        if let Some(previous) = previous {
-            let length = previous.metadata()?.len();
-            let zeros = vec![0; usize::try_from(length).unwrap_or(0)];
-            previous.write_all_at(&zeros, 0)?;
-            previous.sync_data()?;
-        }
+        moteseal_files::replace_erasing(file, &self.encode(), PRIVATE)?;
         self.is_changed = false;
         Ok(())
     }

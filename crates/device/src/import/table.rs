@@ -73,12 +73,18 @@ pub enum TableError {
     /// A line is not UTF-8.
     #[error("not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8")]
     NotText,
-    /// Two columns have the same name.
+    /// Two columns have the same name, which is `None` if it must not be shown.
     #[error(
-        "the header has two columns with the name {0:?}; rename one, or, if the first line is a \
-         reading, put a line with the columns' names before it"
+        "the header has two columns with {}; rename one, or, if the first line is a \
+         reading, put a line with the columns' names before it",
+        name(.0.as_deref())
     )]
-    DuplicateColumn(String),
+    DuplicateColumn(Option<String>),
+}
+
+/// Returns a column's name, if it may be shown.
+fn name(name: Option<&str>) -> String {
+    name.map_or_else(|| "the same name".to_owned(), |name| format!("the name {name:?}"))
 }
 
 impl From<io::Error> for TableError {
@@ -196,7 +202,7 @@ impl<R: Read> Table<R> {
             .find(|(at, name)| columns[..*at].contains(name) && !name.is_empty())
         {
             let _ = at;
-            return Err(TableError::DuplicateColumn(name.clone()));
+            return Err(TableError::DuplicateColumn(Some(name.clone())));
         }
         Ok(Self { columns, delimiter, rows })
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, Scheme, SealIndex, Sequence};
+use moteseal_core::schema::GroupLayout;
 use moteseal_core::signature::Signer;
 use moteseal_lanes::{Host, merkle};
 use moteseal_seal::stream::Selection;
@@ -85,7 +86,7 @@ impl Epochs {
         &mut self,
         seal: &Seal<S>,
         open: &[u8],
-        (schema, framing): (&[u8], Framing),
+        ((schema, framing), layout): ((&[u8], Framing), Option<&GroupLayout>),
         signature: &[u8],
     ) {
         let statement = seal.statement();
@@ -101,7 +102,7 @@ impl Epochs {
             self.stream = None;
         }
         if let Some(stream) = &mut self.stream {
-            let (events, digests) = selected(seal, framing, &events.blocks);
+            let (events, digests) = selected(seal, (framing, layout), &events.blocks);
             stream.extend_from_slice(open);
             let selection = Selection::Levels(statement.surviving());
             write::part(stream, seal, selection, &digests, &events, Some(signature));
@@ -121,7 +122,7 @@ impl Epochs {
 /// the other ones.
 fn selected<S>(
     seal: &Seal<S>,
-    framing: Framing,
+    (framing, layout): (Framing, Option<&GroupLayout>),
     blocks: &BTreeMap<u8, Vec<u8>>,
 ) -> (Vec<u8>, Vec<u8>) {
     let (statement, surviving) = (seal.statement(), seal.statement().surviving());
@@ -137,18 +138,36 @@ fn selected<S>(
         return (records.to_vec(), Vec::new());
     }
     let levels = statement.counters.levels();
-    let (mut events, mut leaves, mut kept, mut rest) =
-        (Vec::new(), Vec::new(), Vec::new(), records);
+    let (mut events, mut kept, mut rest) = (Vec::new(), Vec::new(), records);
+    // The leaves of the tree of each column group, or of the only tree.
+    let cells: Vec<_> = match layout {
+        Some(layout) => layout.all().iter().map(|group| Some(layout.cells(group))).collect(),
+        None => vec![None],
+    };
+    let mut leaves = vec![Vec::new(); cells.len()];
     for seq in (0..n).map(Sequence) {
         let Some((record, tail)) = framing.split_first(rest) else { break };
-        leaves.push(tree::leaf(record));
+        for (cells, leaves) in cells.iter().zip(&mut leaves) {
+            leaves.push(match cells {
+                Some(cells) => tree::group_leaf(*cells, record),
+                None => tree::leaf(record),
+            });
+        }
         if survives(statement.salt.level(seq, levels).0) {
             kept.push(seq);
             framing.frame(record, |bytes| events.extend_from_slice(bytes));
         }
         rest = tail;
     }
-    let digests: Vec<Digest> = merkle::multiproof(&Host::detect(), &leaves, kept);
+    // Without events, the part has the root of the seal.
+    let digests: Vec<Digest> = if kept.is_empty() {
+        vec![*seal.root()]
+    } else {
+        let of_tree = |leaves: &Vec<Digest>| {
+            merkle::multiproof(&Host::detect(), leaves, kept.iter().copied())
+        };
+        leaves.iter().flat_map(of_tree).collect()
+    };
     (events, digests.iter().flat_map(|digest| digest.0).collect())
 }
 

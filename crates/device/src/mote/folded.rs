@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{Level, MAX_LEVELS, Round, Scheme, SealIndex};
 use moteseal_seal::star::RunningBlock;
-use moteseal_seal::tree::Tree;
+use moteseal_seal::tree::{Tree, group_leaf, join_roots};
 use moteseal_seal::{Statement, star};
 use sha2::{Digest as _, Sha256};
 
@@ -20,6 +20,8 @@ pub(super) enum Folded {
     Groups(BTreeMap<u8, RunningBlock>),
     /// The frontier of a tree over all events.
     Tree(Box<Tree<32>>),
+    /// The same for the tree of each column group, in ascending order.
+    Trees(Vec<Tree<32>>),
 }
 
 impl Folded {
@@ -28,7 +30,10 @@ impl Folded {
         match profile.scheme {
             Scheme::Star if profile.groups.is_some() => Self::Groups(BTreeMap::new()),
             Scheme::Star => Self::Star(BTreeMap::new()),
-            Scheme::Tree => Self::Tree(Box::default()),
+            Scheme::Tree => match &profile.groups {
+                Some(layout) => Self::Trees(layout.all().iter().map(|_| Tree::new()).collect()),
+                None => Self::Tree(Box::default()),
+            },
         }
     }
 
@@ -36,7 +41,7 @@ impl Folded {
     pub(super) const fn scheme(&self) -> Scheme {
         match self {
             Self::Star(_) | Self::Groups(_) => Scheme::Star,
-            Self::Tree(_) => Scheme::Tree,
+            Self::Tree(_) | Self::Trees(_) => Scheme::Tree,
         }
     }
 
@@ -70,6 +75,16 @@ impl Folded {
                 let pushed = tree.push(record);
                 debug_assert!(pushed.is_ok(), "a seal has fewer events than a tree has room for");
             }
+            Self::Trees(trees) => {
+                let Some(layout) = profile.groups.as_deref() else { return };
+                for (group, tree) in layout.all().iter().zip(trees) {
+                    let pushed = tree.push_leaf(group_leaf(layout.cells(group), record));
+                    debug_assert!(
+                        pushed.is_ok(),
+                        "a seal has fewer events than a tree has room for"
+                    );
+                }
+            }
         }
     }
 
@@ -91,6 +106,7 @@ impl Folded {
                 of_levels(&|level| running.get(&level).map(RunningBlock::digest))
             }
             Self::Tree(tree) => tree.root(),
+            Self::Trees(trees) => join_roots(&trees.iter().map(Tree::root).collect::<Vec<_>>()),
         }
     }
 }

@@ -50,6 +50,7 @@ impl Hash for Folded {
                 running.iter().for_each(|(level, running)| (level, running.digest()).hash(state));
             }
             Self::Tree(tree) => tree.root().hash(state),
+            Self::Trees(trees) => trees.iter().for_each(|tree| tree.root().hash(state)),
         }
     }
 }

@@ -23,13 +23,14 @@ impl Outbox {
     /// `None` if the schema has no encrypted columns.
     ///
     /// The keys are in a private file. If `secret` is another stream secret than that of the file, all
-    /// keys are derived from it. Otherwise, the keys of columns that were added to the schema are derived
-    /// from a spare secret in the file, as the owner derives them (spec/confidential.md, section 2). Once
-    /// the file has keys, the stream secret is not needed any more. Keep it away from the device: it opens
-    /// the epochs of the past, whose keys the device erases ([`persist`](Self::persist)).
+    /// keys are derived from it; its base epoch must not be earlier (`SecretNotLater`). Otherwise, the
+    /// keys of columns that were added to the schema are derived from a spare secret in the file, as the
+    /// owner derives them (spec/confidential.md, section 2). Once the file has keys, the stream secret is
+    /// not needed any more. Keep it away from the device: it opens the epochs of the past, whose keys the
+    /// device erases ([`persist`](Self::persist)).
     ///
     /// # Errors
-    /// `NoStreamSecret`, `BadColumnKeys`, `Key`, `ColumnCount` or `Io`.
+    /// `NoStreamSecret`, `BadColumnKeys`, `Key`, `ColumnCount`, `SecretNotLater` or `Io`.
     pub fn column_keys(
         &self,
         schema: &Schema<'_>,
@@ -49,6 +50,7 @@ impl Outbox {
         let keys = stored.keys_of(schema, secret, epoch).map_err(|error| match error {
             KeysError::Key(error) => OutboxError::Key(error),
             KeysError::ColumnCount => OutboxError::ColumnCount(path.clone()),
+            KeysError::SecretNotLater => OutboxError::SecretNotLater(path.clone()),
         })?;
         let Some(keys) = keys else { return Err(OutboxError::NoStreamSecret(path)) };
         stored.erase_before(epoch);

@@ -462,6 +462,34 @@ fn columns_that_are_added_later_start_from_the_spare_secret_with_and_without_the
     }
 }
 
+/// An old grant must not open readings that are sealed after the owner gave the device a new secret.
+#[test]
+fn a_device_does_not_go_back_to_an_older_stream_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let (outbox, _) = outbox(folder.path());
+    let (old, new) = (stream_secret(), StreamSecret::new([6; 32], EpochNumber(FIRST)));
+    let keys = |columns: std::ops::Range<u32>, secret: Option<&StreamSecret>| {
+        let schema = numbered(columns);
+        outbox.column_keys(&Schema::decode(&schema).unwrap(), secret).map(Option::unwrap)
+    };
+    keys(0..2, Some(&old)).unwrap();
+    keys(0..2, Some(&new)).unwrap();
+    // The base epoch also remains known after columns were added, for which the spare secret changes.
+    for columns in [0..2, 0..4, 0..6] {
+        keys(columns.clone(), None).unwrap();
+        let file = fs::read(outbox.column_keys_path()).unwrap();
+        let refused = keys(columns, Some(&old)).unwrap_err();
+        assert_eq!(refused.name(), "SecretNotLater");
+        assert!(refused.to_string().contains("owner copy"), "{refused}");
+        assert_eq!(fs::read(outbox.column_keys_path()).unwrap(), file, "nothing is changed");
+    }
+    // The secret of the keys is accepted, and so are one of the same epoch and a later one.
+    keys(0..6, Some(&new)).unwrap();
+    keys(0..6, Some(&StreamSecret::new([7; 32], EpochNumber(FIRST)))).unwrap();
+    keys(0..6, Some(&StreamSecret::new([8; 32], EpochNumber(FIRST + 1)))).unwrap();
+    assert_eq!(keys(0..6, Some(&new)).unwrap_err().name(), "SecretNotLater");
+}
+
 #[test]
 fn a_file_has_the_keys_of_at_most_256_columns_when_it_is_written_and_when_it_is_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -197,3 +197,65 @@ fn errors_name_the_place_and_the_remedy() {
     let error = v().file(Path::new("nowhere/x.csv")).unwrap_err().to_string();
     assert!(error.starts_with("nowhere/x.csv: No such file"), "{error}");
 }
+
+/// Errors are logged, and a log must not have the value of an encrypted column.
+#[test]
+fn no_error_has_a_value_of_an_encrypted_column() {
+    const SECRET: &str = "7654";
+    let encrypted = || import(&["v::u8!", "w::u8"]);
+    let timed = || Import { latest_ms: Some(2_000_000), ..import(&["ts::timestamp!", "v::u8"]) };
+    for (case, text, expected) in [
+        (
+            encrypted(),
+            "ts,v,w\n1,7654,1\n",
+            "data.csv:2: column v: the value does not fit v::u8!: OutOfRange",
+        ),
+        (
+            encrypted(),
+            "ts,v,w\n1,765x4,1\n",
+            "data.csv:2: column v: the value does not fit v::u8!: NotANumber",
+        ),
+        // Shifted cells, and a table without a header.
+        (
+            encrypted(),
+            "ts,v,w\n7654x,1,1\n",
+            "data.csv:2: column ts: the value is not a time; use Unix seconds",
+        ),
+        (
+            encrypted(),
+            "1,7654,3\n2,3,1\n",
+            "data.csv: there is no column \"ts\"; compare it with the first line",
+        ),
+        (
+            encrypted(),
+            "1,7654,7654\n",
+            "data.csv: the header has two columns with the same name; rename one",
+        ),
+        (
+            import(&["v::u8!", "w:furlong:u8"]),
+            "ts,7654,7654\n",
+            "data.csv: the header has two columns with the same",
+        ),
+        // The time's column is encrypted.
+        (timed(), "ts,v\n7654,1\n", "data.csv:2: the time is in the future"),
+        (
+            timed(),
+            "ts,v\n1765,1\n765.4,1\n",
+            "data.csv:3: times go back: the time is before the time in line 2",
+        ),
+        (
+            timed(),
+            "ts,v\n1,1\n7654x,1\n",
+            "data.csv:3: column ts: the value is not a time in the format",
+        ),
+    ] {
+        let error = read(&case, text).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+        for secret in [SECRET, "765", "1970-01-01T02:07:34", "1970-01-01T00:29:25"] {
+            assert!(!error.contains(secret), "{error}");
+        }
+    }
+    // A plain column next to an encrypted one is shown.
+    let error = read(&encrypted(), "ts,v,w\n1,1,300\n").unwrap_err();
+    assert!(error.starts_with("data.csv:2: column w: \"300\" does not fit w::u8"), "{error}");
+}

@@ -10,15 +10,15 @@ use moteseal_core::roster::Directory as _;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::Counters;
 use moteseal_seal::level::LevelKey;
+use moteseal_seal::star;
 use moteseal_seal::stream::{Open as OpenItem, Part, Selection};
-use moteseal_seal::{star, tree};
 use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
 
 use super::error::Refused;
 use super::intake::Unkept;
 use super::{Evidence, GroupCoordinator, Sealed, records};
-use crate::pruned::Pruned;
 use crate::queues::Slot;
+use crate::trees::Trees;
 
 impl GroupCoordinator {
     /// Assembles a seal from the device's closing frame and the kept events, and verifies it as a
@@ -43,12 +43,9 @@ impl GroupCoordinator {
         let state = self.known_epoch(epoch);
         let round = state.map_or(Round(0), |state| state.coordinator.round());
         let layout = schema.groups.as_deref();
-        if layout.is_some() && part.scheme == Scheme::Tree {
-            return Err(Refused::NotProven("GroupedTree"));
-        }
         let open_seal = member.open.as_ref().filter(|open| open.followed.index == index);
         let unkept = open_seal.map(|open| &open.unkept);
-        // The place of the seal's schema among the running digests of a dropped level.
+        // The place of the seal's schema among the running digests of a dropped level, or among trees.
         let digest_of_schema = match layout {
             None => Some(0),
             Some(_) => open_seal.and_then(|open| {
@@ -94,14 +91,17 @@ impl GroupCoordinator {
                 )
             }
             Scheme::Tree => {
-                let mut roots = match unkept {
-                    Some(Unkept::Roots(roots)) => roots.clone(),
-                    _ => Pruned::default(),
+                let mut trees = match unkept {
+                    Some(Unkept::Roots(trees)) => {
+                        let trees = digest_of_schema.and_then(|at| trees.get(at));
+                        trees.ok_or(Refused::NotAsForwarded)?.clone()
+                    }
+                    _ => Trees::new(layout),
                 };
                 // The device may have raised its own round above the levels of events that it had
                 // already forwarded, without sending a frame that confirms the round.
                 for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
-                    roots.drop_leaf(seq, tree::leaf(record));
+                    trees.drop_record(seq, record);
                 }
                 let key = LevelKey::new(&part.salt);
                 let mut seqs = BTreeMap::new();
@@ -119,8 +119,8 @@ impl GroupCoordinator {
                 }
                 let (places, records) = in_order(schema.framing, &events, &seqs);
                 let digests =
-                    roots.multiproof(u64::from(part.n), places).ok_or(Refused::NotAsForwarded)?;
-                (Evidence::Roots { roots, seqs }, digests, records)
+                    trees.digests(u64::from(part.n), &places).ok_or(Refused::NotAsForwarded)?;
+                (Evidence::Roots { trees, seqs }, digests, records)
             }
         };
         let mut stream = Vec::new();
@@ -165,14 +165,14 @@ impl GroupCoordinator {
                 let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
                 (write::star_evidence(&sealed.seal, &blocks[..], mask), records)
             }
-            Evidence::Roots { roots, seqs } => {
+            Evidence::Roots { trees, seqs } => {
                 let (places, records) = in_order(sealed.framing, &sealed.events, seqs);
-                let multiproof = roots.multiproof(statement.counters.total(), places);
+                let digests = trees.digests(statement.counters.total(), &places);
                 debug_assert!(
-                    multiproof.is_some(),
+                    digests.is_some(),
                     "a multiproof existed when the seal was verified, and dropping leaves cannot remove it"
                 );
-                (multiproof.unwrap_or_default(), records)
+                (digests.unwrap_or_default(), records)
             }
         };
         let mut out = Vec::new();

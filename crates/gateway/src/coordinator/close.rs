@@ -88,9 +88,7 @@ impl GroupCoordinator {
         };
         let open = self.open_as(slot, closing.index);
         let is_tree = closing.part.scheme == Scheme::Tree;
-        if open
-            .is_some_and(|open| open.framing != entry.framing || open.roots().is_some() != is_tree)
-        {
+        if open.is_some_and(|open| open.framing != entry.framing || open.is_tree() != is_tree) {
             return Err(Refused::FramingChanged);
         }
         let mut sealed =

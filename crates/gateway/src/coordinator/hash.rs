@@ -57,7 +57,7 @@ impl Hash for Open {
                     running.digests().for_each(|digest| digest.hash(state));
                 }
             }
-            Unkept::Roots(roots) => roots.hash(state),
+            Unkept::Roots(trees) => trees.hash(state),
         }
     }
 }
@@ -95,7 +95,7 @@ impl Hash for Sealed {
         (slot, seal.digest(), signature, schema, framing, events, is_listed).hash(state);
         match evidence {
             Evidence::Blocks(digests) => digests.hash(state),
-            Evidence::Roots { roots, seqs } => (roots, seqs).hash(state),
+            Evidence::Roots { trees, seqs } => (trees, seqs).hash(state),
         }
     }
 }

@@ -10,15 +10,15 @@ use moteseal_core::record::{
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::GroupLayout;
 use moteseal_seal::sample::{Followed, FrameOutcome, Offer};
+use moteseal_seal::star;
 use moteseal_seal::star::RunningBlock;
 use moteseal_seal::wire::Forward;
-use moteseal_seal::{star, tree};
 use sha2::Digest as _;
 
 use super::error::Refused;
 use super::{GroupCoordinator, Member, Outcome, link_key};
-use crate::pruned::Pruned;
 use crate::queues::Slot;
+use crate::trees::Trees;
 
 /// A device's open seal.
 #[derive(Clone)]
@@ -47,8 +47,10 @@ pub(super) enum Unkept {
     /// For a star: the running digest of each level that the coordinator dropped while the device
     /// still forwarded it.
     Running(BTreeMap<u8, Running>),
-    /// For a tree: the roots of subtrees without a kept event.
-    Roots(Pruned),
+    /// For a tree: the roots of subtrees without a kept event, under a schema without column groups, and
+    /// then under each schema in [`Open::grouped`]. Only the first is left once the device has sent
+    /// digests instead of events.
+    Roots(Vec<Trees>),
 }
 
 /// The running digest of a dropped level.
@@ -85,22 +87,34 @@ impl Open {
     fn new(followed: Followed, forward: &Forward<'_>, grouped: Vec<Grouped>) -> Self {
         let unkept = match forward.digests {
             None => Unkept::Running(BTreeMap::new()),
-            Some(_) => Unkept::Roots(Pruned::default()),
+            Some(_) => {
+                let of_groups = grouped.iter().map(|grouped| Trees::new(Some(&grouped.layout)));
+                Unkept::Roots(std::iter::once(Trees::new(None)).chain(of_groups).collect())
+            }
         };
         Self { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], unkept, grouped }
     }
 
-    /// For a tree, returns the roots that represent the events that are not kept.
-    pub(super) const fn roots(&self) -> Option<&Pruned> {
+    /// Returns whether the seal is a tree.
+    pub(super) const fn is_tree(&self) -> bool {
+        matches!(self.unkept, Unkept::Roots(_))
+    }
+
+    /// For a tree, returns an upper bound on the number of the roots that represent the events that are
+    /// not kept, and on the number of trees of the seal.
+    pub(super) fn roots(&self) -> Option<(usize, usize)> {
         match &self.unkept {
             Unkept::Running(_) => None,
-            Unkept::Roots(roots) => Some(roots),
+            Unkept::Roots(trees) => {
+                let most = |count: fn(&Trees) -> usize| trees.iter().map(count).max().unwrap_or(0);
+                Some((most(Trees::roots), most(Trees::count)))
+            }
         }
     }
 
     /// Returns whether a frame may belong to the same seal.
     fn goes_on_with(&self, forward: &Forward<'_>) -> bool {
-        self.framing == forward.framing && self.roots().is_some() == forward.digests.is_some()
+        self.framing == forward.framing && self.is_tree() == forward.digests.is_some()
     }
 
     fn pass_over(&mut self, device: DeviceId, seq: Sequence, level: Level, record: &[u8]) {
@@ -112,7 +126,9 @@ impl Open {
                 running.push(self.framing, record);
             }
             Unkept::Running(_) => {}
-            Unkept::Roots(roots) => roots.drop_leaf(seq, tree::leaf(record)),
+            Unkept::Roots(trees) => {
+                trees.iter_mut().for_each(|trees| trees.drop_record(seq, record));
+            }
         }
     }
 }
@@ -250,10 +266,15 @@ impl GroupCoordinator {
 
     /// Stores the roots that a device sends instead of a tree's events.
     fn skip(&mut self, slot: u32, forward: &Forward<'_>, first: Sequence) {
-        if let Some(Unkept::Roots(roots)) =
+        if let Some(Unkept::Roots(trees)) =
             self.devices[slot as usize].open.as_mut().map(|open| &mut open.unkept)
         {
-            forward.subtrees().for_each(|(subtree, root)| roots.take(&subtree, root, first));
+            for (subtree, root) in forward.subtrees() {
+                trees.truncate(1);
+                if let Some(tree) = trees.first_mut().and_then(Trees::only) {
+                    tree.take(&subtree, root, first);
+                }
+            }
         }
     }
 
@@ -298,11 +319,11 @@ impl GroupCoordinator {
         let confirmed = open.followed.confirmed.0;
         match &mut open.unkept {
             Unkept::Running(digests) => digests.retain(|level, _| *level >= confirmed),
-            Unkept::Roots(roots) => {
+            Unkept::Roots(trees) => {
                 for (seq, record) in
                     (0..confirmed).flat_map(|level| state.queues.events(Slot(slot), Level(level)))
                 {
-                    roots.drop_leaf(seq, tree::leaf(record));
+                    trees.iter_mut().for_each(|trees| trees.drop_record(seq, record));
                 }
             }
         }

@@ -13,8 +13,9 @@ use moteseal_seal::follow::Limits;
 use moteseal_seal::level::{Salt, SaltKey};
 use moteseal_seal::star::GroupedStar;
 use moteseal_seal::stream::{Open, Selection};
+use moteseal_seal::tree::Tree;
 use moteseal_seal::wire::{Forward, Uplink};
-use moteseal_seal::{MAX_MESSAGE, Seal, Statement, star};
+use moteseal_seal::{MAX_MESSAGE, Seal, Statement, star, tree};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::redaction::redact;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
@@ -85,7 +86,18 @@ fn frames(roster: &Roster, scheme: Scheme) -> Vec<Vec<u8>> {
     (statement.salt, statement.counters) = (salt, counters);
     statement.keys = KeyCommitments::decode(&[7; 12 + 32]);
     let (prev, surviving) = (Some(statement.prev), statement.surviving());
-    let seal = Seal::new(statement, star::root(&counters, &blocks), Algorithm::Ed25519);
+    let of_group = |group: u8| {
+        let mut tree = Tree::<16>::new();
+        for seq in 0..EVENTS {
+            tree.push_leaf(tree::group_leaf(layout.cells(group), &record(seq))).unwrap();
+        }
+        tree.root()
+    };
+    let root = match scheme {
+        Scheme::Star => star::root(&counters, &blocks),
+        Scheme::Tree => tree::join_roots(&layout.all().iter().map(of_group).collect::<Vec<_>>()),
+    };
+    let seal = Seal::new(statement, root, Algorithm::Ed25519);
     let signature = secret(0).signature(seal.message(&mut [0; MAX_MESSAGE])).unwrap();
     let (mut open, mut part) = (Vec::new(), Vec::new());
     write::open(&mut open, &Open { device, roster_version: 0, prev, last: None });
@@ -118,10 +130,11 @@ fn read(roster: &Roster, bundle: &[u8]) -> (Option<Round>, Vec<Row>) {
 
 #[test]
 fn a_budget_keeps_the_same_events_with_groups_and_any_column_can_be_left_out() {
-    for (budget, dropped) in [(1000, false), (60, true)] {
+    let of_scheme = |scheme| [(scheme, 1000, false), (scheme, 60, true), (scheme, 1, true)];
+    for (scheme, budget, dropped) in [Scheme::Star, Scheme::Tree].into_iter().flat_map(of_scheme) {
         let roster = roster(budget);
         let mut coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
-        for frame in frames(&roster, Scheme::Star) {
+        for frame in frames(&roster, scheme) {
             let _ = coordinator.receive(&frame, EPOCH).unwrap();
         }
         let round = coordinator.round(EPOCH);
@@ -149,15 +162,29 @@ fn a_budget_keeps_the_same_events_with_groups_and_any_column_can_be_left_out() {
     }
 }
 
+/// A subtree has one root for each group, so the coordinator needs the events themselves.
 #[test]
-fn a_tree_with_groups_is_refused_by_name() {
+fn a_tree_with_groups_is_refused_if_digests_replaced_its_events() {
     let roster = roster(1000);
+    let device = roster.id("mote").unwrap();
+    let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device));
     let mut coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
     let mut frames = frames(&roster, Scheme::Tree);
+    // The first 50 events are perfect subtrees of 32, 16 and 2 leaves.
+    let roots = Forward {
+        index: SealIndex(0),
+        epoch: EPOCH,
+        own_round: Round(0),
+        from: Sequence(0),
+        until: Sequence(50),
+        framing: Framing::fixed(4).unwrap(),
+        events: &[],
+        digests: Some(&[9; 3 * 32]),
+    };
+    frames[1] = Uplink::Forward(roots).close(device, &link, &mut [0; MAX_FRAME]).unwrap().to_vec();
     let close = frames.pop().unwrap();
     for frame in frames {
         let _ = coordinator.receive(&frame, EPOCH).unwrap();
     }
-    let refused = coordinator.receive(&close, EPOCH).unwrap_err();
-    assert_eq!(refused, Refused::NotProven("GroupedTree"));
+    assert_eq!(coordinator.receive(&close, EPOCH).unwrap_err(), Refused::NotAsForwarded);
 }

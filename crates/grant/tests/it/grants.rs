@@ -1,5 +1,7 @@
 //! What a grant opens.
 
+use std::ops::RangeInclusive;
+
 use moteseal_core::confidential::{KeyAccessError, StreamSecret, Suite};
 use moteseal_core::{EpochNumber, SealIndex};
 use moteseal_grant::{
@@ -148,6 +150,16 @@ fn a_request_that_would_open_nothing_is_refused() {
     }
     let before = MakeError::EpochOutOfKeyRange { device: device(0) };
     assert_eq!(make(&request(&devices, &recipients, 1, 999)), before);
+    // The check without keys says the same.
+    let check = |number: u16, columns: Option<&[&str]>, epochs: RangeInclusive<u64>| {
+        let epochs = EpochNumber(*epochs.start())..=EpochNumber(*epochs.end());
+        owner.check_grantable(device(number), columns, &epochs)
+    };
+    assert_eq!(check(0, None, 1..=999), Err(before));
+    assert_eq!(check(0, None, 1..=1000), Ok(()));
+    assert_eq!(check(9, None, 1000..=1001), Err(not_owned));
+    assert_eq!(check(0, Some(&["pressure"]), 1000..=1001), Err(MakeError::UnknownColumn));
+    assert_eq!(check(0, Some(&["pressure", "temperature"]), 1000..=1001), Ok(()));
     let purpose = "x".repeat(257);
     assert_eq!(
         make(&GrantRequest { purpose: &purpose, ..good.clone() }),

@@ -107,10 +107,17 @@ fn a_grant_names_a_roster_of_the_history() {
         Roster::open(&next.issue().unwrap(), &operator.public()).unwrap()
     };
     let replaced = after(&|next| next.set_owner("alice", &key(5).public()).unwrap());
-    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "NotAuthentic");
+    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "OwnerKeyChanged");
+    // The owner gets the new key and signs with it. Without a change of the roster, it is just a wrong key.
+    let mut rotated = alice(1);
+    assert_eq!(rotated.rotate_key(key(5)), key(5).public());
+    let rotated = Owner::decode(&rotated.encode().unwrap()).unwrap();
+    assert_eq!(rotated.sign_grant(&request, &third).unwrap_err().name(), "WrongOwnerKey");
+    let anew = rotated.sign_grant(&request, &replaced).unwrap();
+    assert_eq!(name(OpenGrant::verify(&anew, &replaced)), "opened");
     let esp = SecretKey::from_seed(Algorithm::Esp256, &[5; 32]).unwrap();
     let replaced = after(&|next| next.set_owner("alice", &esp.public()).unwrap());
-    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "AlgorithmMismatch");
+    assert_eq!(name(OpenGrant::verify(&signed, &replaced)), "OwnerKeyChanged");
     let removed = after(&|next| next.remove_owner("alice").unwrap());
     assert_eq!(name(OpenGrant::verify(&signed, &removed)), "UnknownOwner");
 
@@ -186,7 +193,7 @@ fn malformed_payloads_are_refused_even_if_the_owner_signed_them() {
         name(OpenGrant::verify(writer.written(), &roster))
     };
     assert_eq!(open(&payload), "opened");
-    assert_eq!(payload[..2], [0x88, 1]);
+    assert_eq!(payload[..2], [0x8a, 1]);
     let with = |place: usize, byte: u8| {
         let mut payload = payload.clone();
         payload[place] = byte;
@@ -228,12 +235,18 @@ fn files_that_are_not_encrypted_grants_are_refused_by_name() {
     let bomb = format!("age-encryption.org/v1\n{stanzas}--- mac\n");
     assert_eq!(open(bomb.as_bytes()), "FileTooLong");
     // The work factor of scrypt is limited before scrypt runs.
-    let work = "age-encryption.org/v1\n-> scrypt AAAAAAAAAAAAAAAAAAAAAA 40\n\
-                AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n\
-                --- AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n0123456789abcdef0123456789abcdef";
     let passphrase = Unlock::Passphrase(Passphrase::new("x").unwrap());
-    let error = OpenGrant::open(work.as_bytes(), &passphrase, &roster, 0).unwrap_err();
-    assert_eq!(error.name(), "ExcessiveWork");
+    for factor in [19, 20, 40] {
+        let work = format!(
+            "age-encryption.org/v1\n-> scrypt AAAAAAAAAAAAAAAAAAAAAA {factor}\n\
+             AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n\
+             --- AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n0123456789abcdef0123456789abcdef"
+        );
+        let error = OpenGrant::open(work.as_bytes(), &passphrase, &roster, 0).unwrap_err();
+        assert_eq!(error.name(), "ExcessiveWork", "{factor}");
+    }
+    let factor = Passphrase::new("x").unwrap().with_work_factor(19).unwrap_err();
+    assert_eq!(factor.name(), "WorkFactorOutOfRange");
 }
 
 #[test]

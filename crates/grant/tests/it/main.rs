@@ -6,5 +6,6 @@ mod backups;
 mod grants;
 mod hostile;
 mod owners;
+mod periods;
 mod scene;
 mod speed;

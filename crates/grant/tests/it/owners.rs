@@ -183,7 +183,15 @@ fn a_column_in_a_seal_is_added_to_the_secret_from_which_the_device_derived_its_k
     let other = [(column("dust"), "dust"), (column("smoke"), "smoke")];
     owner.add_columns(device(0), &other[..1]).unwrap();
     owner.add_columns(device(0), &other[1..]).unwrap();
-    assert_eq!(add(&mut owner, "smoke", &steps(4), 1520), Ok(true));
+    let before = owner.encode().unwrap();
+    let moved = OwnerError::ColumnMoved { device: device(0) };
+    assert_eq!(add(&mut owner, "smoke", &steps(4), 1520), Err(moved));
+    assert_eq!(owner.encode().unwrap(), before, "never moved silently");
+    let smoke = seal(device(0), "smoke", 1520);
+    let (_, commitment) = key_of(&steps(4), &smoke);
+    assert_eq!(owner.move_sealed_column(&smoke, &commitment, "smoke"), Ok(true));
+    assert_eq!(owner.move_sealed_column(&smoke, &commitment, "smoke"), Ok(false));
+    assert_eq!(add(&mut owner, "smoke", &steps(4), 1521), Ok(false));
     assert_eq!(add(&mut owner, "dust", &steps(4), 1520), Ok(false));
     let mut owner = Owner::decode(&owner.encode().unwrap()).unwrap();
     let check = |owner: &Owner, first: u64| {
@@ -223,6 +231,31 @@ fn a_column_in_a_seal_is_added_to_the_secret_from_which_the_device_derived_its_k
     assert_eq!(refused.unwrap_err().name(), "NotOwned");
     assert_eq!(owner.encode().unwrap(), before);
     assert_eq!(add(&mut owner, "rain", &steps(255), 1600), Ok(true));
+
+    // No batch is left, and a file with a later batch could not be read.
+    let before = owner.encode().unwrap();
+    let refused = owner.add_columns(device(0), &[(column("wind"), "wind")]);
+    assert_eq!(refused.unwrap_err().name(), "ColumnCount");
+    assert_eq!(owner.encode().unwrap(), before);
+    Owner::decode(&before).unwrap();
+}
+
+/// A device has added a column, lost its keys, and started from its stream secret again.
+#[test]
+fn a_column_that_a_device_begins_again_is_not_moved_so_earlier_seals_can_still_be_granted() {
+    let mut owner = alice(1);
+    let [_, roster, _] = rosters();
+    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
+    owner.add_columns(device(0), &[(column("pressure"), "pressure")]).unwrap();
+    let (early, late) = (seal(device(0), "pressure", 1100), seal(device(0), "pressure", 1200));
+    let (right, early_commitment) = key_of(&secret_of(0).next(), &early);
+    let (_, late_commitment) = key_of(&secret_of(0), &late);
+    let error = owner.add_sealed_column(&late, &late_commitment, "pressure").unwrap_err();
+    assert_eq!(error.name(), "ColumnMoved");
+    let signed = owner.sign_grant(&request(&devices, &recipients, 1000, 1300), &roster).unwrap();
+    let grant = OpenGrant::verify(&signed, &roster).unwrap();
+    let given = grant.keys().seal_key(&early, &early_commitment).unwrap();
+    assert_eq!(given.expose(), right.expose());
 }
 
 #[test]
@@ -264,10 +297,20 @@ fn wrong_changes_leave_the_owner_unchanged() {
 #[test]
 fn a_device_reads_its_copy_of_the_secret() {
     let secret = secret_of(5);
-    let text = encode_stream_secret(&secret);
-    assert_eq!(decode_stream_secret(&text).unwrap(), secret);
-    assert_eq!(*text, format!("{} 1000\n", hex::encode(secret.expose())));
-    for wrong in ["", "00 1", &text[1..], &text.replace(' ', ""), &text.replace("07", "0g")] {
+    let text = encode_stream_secret(device(0), &secret);
+    assert_eq!(decode_stream_secret(&text).unwrap(), (device(0), secret.clone()));
+    assert_eq!(*text, format!("{} 1000 {}\n", hex::encode(secret.expose()), device(0)));
+    let short = text.rsplit_once(' ').unwrap().0.to_owned() + "\n";
+    for wrong in [
+        "",
+        "00 1 00",
+        &short,
+        &text[1..],
+        &text[..text.len() - 1],
+        &text.replace(' ', ""),
+        &text.replace('\n', " 1\n"),
+        &text.replace("07", "0g"),
+    ] {
         assert!(decode_stream_secret(wrong).is_err(), "{wrong}");
     }
 }

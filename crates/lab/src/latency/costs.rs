@@ -158,7 +158,7 @@ pub fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Scale, Fai
 #[derive(Clone, Debug)]
 pub(super) struct Used {
     pub(super) intake: f64,
-    /// Of each nats-server.
+    /// The time of each nats-server.
     pub(super) stream: Vec<f64>,
     pub(super) worker: f64,
     pub(super) cassandra: Option<f64>,

@@ -2,15 +2,20 @@
 
 use std::path::Path;
 
+use moteseal_core::confidential::StreamSecret;
 use moteseal_core::record::{EpochNumber, Scheme};
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_device::ColumnKeys;
 use moteseal_device::seal::{Bundle, Chain, Profile, Sealer};
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 
 use super::Failed;
+
+/// The first epoch that is sealed.
+const FIRST: u64 = 400_000;
 
 /// The devices of one group, each with its chain of seals. The keys are public, so the group is for
 /// experiments only.
@@ -35,6 +40,18 @@ impl Fleet {
     /// # Errors
     /// If a roster or a schema cannot be encoded.
     pub fn new(devices: u32, scheme: Scheme) -> Result<Self, Failed> {
+        Self::with_column(devices, scheme, "reading::u32")
+    }
+
+    /// Creates a fleet like [`new`](Self::new) whose devices encrypt their readings with `ChaCha20`.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn encrypting(devices: u32, scheme: Scheme) -> Result<Self, Failed> {
+        Self::with_column(devices, scheme, "reading::u32!")
+    }
+
+    fn with_column(devices: u32, scheme: Scheme, column: &str) -> Result<Self, Failed> {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[0xff; 32])?;
         let names: Vec<String> = (0..devices).map(|device| format!("dev{device}")).collect();
         let secrets: Vec<SecretKey> = (0..devices)
@@ -51,14 +68,18 @@ impl Fleet {
         };
         let roster = Roster::open(&group.issue(&operator)?, &operator.public())?;
         let mut buffer = [0; 256];
-        let schema = Schema::encode(&[Field::parse("reading::u32")?], &mut buffer)?;
+        let schema = Schema::encode(&[Field::parse(column)?], &mut buffer)?;
         let mut sealers = Vec::new();
         for (device, (name, secret)) in (0..devices).zip(names.iter().zip(secrets)) {
-            let profile = Profile::new(&roster, name, scheme, &schema)?;
+            let secret_of_stream = StreamSecret::new(seed(3, device), EpochNumber(0));
+            let profile = match ColumnKeys::new(&schema, &secret_of_stream, EpochNumber(FIRST))? {
+                Some(keys) => Profile::with_columns(&roster, name, scheme, &schema, keys)?,
+                None => Profile::new(&roster, name, scheme, &schema)?,
+            };
             let chain = Chain::start(profile.certificate);
             sealers.push(Sealer::new(profile, secret, SaltKey::new(seed(2, device)), chain));
         }
-        Ok(Self { roster, operator, sealers, epoch: 400_000 })
+        Ok(Self { roster, operator, sealers, epoch: FIRST })
     }
 
     /// Seals the next `epochs` epochs of each device with `events` readings each, and returns the

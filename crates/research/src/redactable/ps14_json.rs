@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The members `1`, `2`, .. are the parts, `s1`, `s2`, .. and `stag` their witnesses, `Acc` the
-//! accumulator and `pk` the modulus. `<64>` stands for 64 hexadecimal digits. A number is written in
+//! accumulator and `pk` the modulus. `<64>` means 64 hexadecimal digits. A number is written in
 //! words of 16 bits, the lowest word first, and each word with its highest digit first. The text has
 //! no spaces, and each message has one spelling.
 //!

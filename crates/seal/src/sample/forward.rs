@@ -41,6 +41,8 @@ pub struct Forwarder<const N: usize> {
     sent: u32,
     /// Whether the seal has ended, so that no more events follow.
     is_over: bool,
+    /// Whether all events are forwarded, and no roots of a tree's subtrees.
+    sends_all: bool,
     buffer: Buffer<N>,
 }
 
@@ -99,8 +101,18 @@ impl<const N: usize> Forwarder<N> {
             acknowledged: 0,
             sent: 0,
             is_over: false,
+            sends_all: false,
             buffer: Buffer::new(),
         }
+    }
+
+    /// Forwards all events of a tree, also those below the round, and no roots of subtrees. A device
+    /// with column groups does, because the coordinator needs the leaves of each group's tree
+    /// (spec/coordinator.md, section 4.3).
+    #[must_use]
+    pub const fn with_all_events(mut self) -> Self {
+        self.sends_all = true;
+        self
     }
 
     /// Adds the seal's next event, at the level that `Star::push` or the salt determined.
@@ -110,7 +122,7 @@ impl<const N: usize> Forwarder<N> {
             return Noted::Full;
         }
         self.noted += 1;
-        if level.0 < self.own.0 {
+        if level.0 < self.own.0 && !self.sends_all {
             if self.scheme == Scheme::Tree {
                 self.buffer.skip(seq, level, record);
             }
@@ -146,13 +158,21 @@ impl<const N: usize> Forwarder<N> {
             return true;
         }
         let length = |round: u8| {
-            if level.0 >= round { HEAD + record.len() } else { Buffer::<N>::skipped_length(record) }
+            if level.0 >= round || self.sends_all {
+                HEAD + record.len()
+            } else {
+                Buffer::<N>::skipped_length(record)
+            }
         };
         let fits = |round: u8, used: usize| {
-            used + length(round) <= N && (level.0 < round || record.len() <= MAX_RECORD)
+            let is_skipped = level.0 < round && !self.sends_all;
+            used + length(round) <= N && (is_skipped || record.len() <= MAX_RECORD)
         };
         if fits(self.own.0, self.buffer.used()) {
             return true;
+        }
+        if self.sends_all {
+            return false;
         }
         // If no round makes room, reject the event. The caller then closes the seal with its
         // current content.
@@ -194,6 +214,7 @@ impl<const N: usize> Forwarder<N> {
     fn drop_below(&mut self, round: Round) {
         match self.scheme {
             Scheme::Star => _ = self.buffer.retain(|entry| entry.is_at_least(round.0)),
+            Scheme::Tree if self.sends_all => {}
             Scheme::Tree => self.buffer.collapse(0, round.0),
         }
     }

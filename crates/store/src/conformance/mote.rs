@@ -4,19 +4,21 @@
 use std::sync::Arc;
 
 use moteseal_core::cbor::Writer;
+use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
 use moteseal_core::roster::{Directory, NoKey};
-use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
+use moteseal_core::schema::{Field, FieldType, GroupLayout, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_lanes::{Host, merkle};
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::level::lowest;
-use moteseal_seal::tree::{Tree, leaf};
-use moteseal_seal::{Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, UrgentEvent, star};
+use moteseal_seal::{
+    Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, UrgentEvent, star, tree,
+};
 use moteseal_verify::{SchemaEntry, Urgent, write};
 
 use super::coordinator_key;
@@ -50,6 +52,7 @@ pub struct Made {
     pub records: Vec<Vec<u8>>,
     /// The framing of the records.
     pub framing: Framing,
+    layout: Option<GroupLayout>,
     seal: Seal<Authentic>,
     signature: [u8; 64],
     blocks: Vec<Digest>,
@@ -64,11 +67,30 @@ impl Mote {
     #[must_use]
     #[allow(clippy::expect_used)]
     pub fn new(name: &str, opaque: bool) -> Self {
+        let fields = [Field::new("value", "", FieldType::U32)];
+        Self::with_fields(name, if opaque { &[] } else { &fields })
+    }
+
+    /// Returns the device called `name`, whose records have three column groups. With `texts`, they have
+    /// a text and no fixed size.
+    ///
+    /// # Panics
+    /// Never: the schema is fixed.
+    #[must_use]
+    #[allow(clippy::expect_used)]
+    pub fn grouped(name: &str, texts: bool) -> Self {
+        let columns = ["value::u32", "hidden::u16!@1", "secret::u8!aes@4", "note::text40!@1"];
+        let columns = &columns[..if texts { 4 } else { 3 }];
+        let fields: Vec<Field<'_>> =
+            columns.iter().map(|column| Field::parse(column).expect("a column")).collect();
+        Self::with_fields(name, &fields)
+    }
+
+    #[allow(clippy::expect_used)]
+    fn with_fields(name: &str, fields: &[Field<'_>]) -> Self {
         let seed = Digest::of(&[name.as_bytes()]).0;
         let mut buffer = [0; MAX_SCHEMA];
-        let fields = [Field::new("value", "", FieldType::U32)];
-        let schema = Schema::encode(if opaque { &[] } else { &fields }, &mut buffer)
-            .expect("a schema of at most one field");
+        let schema = Schema::encode(fields, &mut buffer).expect("a schema of few fields");
         Self {
             secret: SecretKey::from_seed(Algorithm::Ed25519, &seed)
                 .expect("any 32 bytes are a seed of Ed25519"),
@@ -144,22 +166,36 @@ impl Mote {
         statement.epoch = EpochNumber(epoch);
         statement.last_in_epoch = true;
         statement.schema = self.schema.digest;
+        statement.groups = self.schema.groups();
+        statement.keys = (self.schema.encrypted > 0)
+            .then(|| KeyCommitments::decode(&vec![9; 12 + 16 * self.schema.encrypted]))
+            .flatten();
         statement.salt = self.salt_key.salt(self.device, index);
         statement.round = Round(self.round);
         statement.own_round = Round(self.round);
         let mut star =
             Star::<{ LEVELS as usize }>::new(self.device, index, &statement.salt, framing);
-        let mut tree = Tree::<32>::new();
         for record in &records {
             star.push(record).expect("records fit the schema");
-            tree.push(record).expect("a tree holds 2^32 - 1 records");
         }
         let (counters, mut blocks) = star.close();
         statement.counters = counters;
+        if let Some(layout) = self.schema.groups.as_deref() {
+            for (level, digest) in (0..LEVELS).map(Level).zip(&mut blocks) {
+                let mut block = Vec::new();
+                for (seq, record) in (0..).map(Sequence).zip(&records) {
+                    if statement.salt.level(seq, LEVELS) == level {
+                        framing.frame(record, |bytes| block.extend_from_slice(bytes));
+                    }
+                }
+                let place = (self.device, index, level);
+                *digest = star::whole_block_digest(place, (Some(layout), framing), &block);
+            }
+        }
         blocks[..usize::from(statement.own_round.0)].fill(Digest::NULL);
         let root = match scheme {
             Scheme::Star => star::root(&counters, &blocks),
-            Scheme::Tree => tree.root(),
+            Scheme::Tree => root(&leaves(self.schema.groups.as_deref(), &records)),
         };
         let seal = Seal::new(statement.clone(), root, Algorithm::Ed25519);
         let mut signature = [0; 64];
@@ -175,6 +211,7 @@ impl Mote {
             statement,
             records,
             framing,
+            layout: self.schema.groups.as_deref().copied(),
             seal: seal.clone(),
             signature,
             blocks: blocks.clone(),
@@ -190,12 +227,18 @@ impl Mote {
         made
     }
 
-    /// Seals `n` records of 4 bytes, or of 0 to 40 bytes if they are opaque.
+    /// Seals `n` records of 4 bytes, or of 0 to 40 bytes if they are opaque. Records of a schema with
+    /// column groups have 7 bytes and, if it has texts, a text of 0 to 40 bytes.
     pub fn seal_some(&mut self, scheme: Scheme, epoch: u64, n: u32) -> Made {
         let record = |i: u32| {
             let hash = Digest::of(&[&epoch.to_be_bytes(), &i.to_be_bytes()]).0;
             match self.schema.framing {
                 Framing::Fixed(size) => hash[..usize::from(size.get())].to_vec(),
+                Framing::Prefixed if self.schema.groups.is_some() => {
+                    let length = hash[0] % 41;
+                    let text = &[hash, hash].concat()[..usize::from(length)];
+                    [&hash[1..8], &[length], text].concat()
+                }
                 Framing::Prefixed => [hash, hash].concat()[..usize::from(hash[0]) % 41].to_vec(),
             }
         };
@@ -265,9 +308,9 @@ impl Made {
         multiproof(&self.leaves(), selected)
     }
 
-    /// Returns the leaf hashes of all records.
-    pub(super) fn leaves(&self) -> Vec<Digest> {
-        self.records.iter().map(|record| leaf(record)).collect()
+    /// Returns the leaf hashes of all records in each tree.
+    pub(super) fn leaves(&self) -> Vec<Vec<Digest>> {
+        leaves(self.layout.as_ref(), &self.records)
     }
 
     /// Returns the digests that a part with the levels in `mask` carries in addition to its events.
@@ -312,10 +355,39 @@ impl Made {
     }
 }
 
-/// Returns the compact multiproof of the selected leaves, computed from all leaves.
-pub(super) fn multiproof(leaves: &[Digest], selected: &[Sequence]) -> Vec<u8> {
-    let proof = merkle::multiproof(&Host::detect(), leaves, selected.iter().copied());
-    proof.iter().flat_map(|digest| digest.0).collect()
+/// Returns the leaf hashes of the records in the tree of each column group, or in the only tree.
+fn leaves(layout: Option<&GroupLayout>, records: &[Vec<u8>]) -> Vec<Vec<Digest>> {
+    let Some(layout) = layout else {
+        return vec![records.iter().map(|record| tree::leaf(record)).collect()];
+    };
+    let of_group = |group| {
+        let cells = layout.cells(group);
+        records.iter().map(|record| tree::group_leaf(cells, record)).collect()
+    };
+    layout.all().iter().map(of_group).collect()
+}
+
+/// Returns the root of a seal, computed from the leaves of its trees.
+fn root(leaves: &[Vec<Digest>]) -> Digest {
+    let roots: Vec<Digest> =
+        leaves.iter().map(|leaves| merkle::root(&Host::detect(), leaves)).collect();
+    match &roots[..] {
+        [root] => *root,
+        roots => tree::join_roots(roots),
+    }
+}
+
+/// Returns the compact multiproof of the selected leaves of each tree, computed from all leaves. If
+/// none is selected, returns the root of the seal, or nothing if the tree is empty.
+pub(super) fn multiproof(leaves: &[Vec<Digest>], selected: &[Sequence]) -> Vec<u8> {
+    if selected.is_empty() {
+        let is_empty = leaves.iter().all(Vec::is_empty);
+        return if is_empty { Vec::new() } else { root(leaves).0.to_vec() };
+    }
+    let proof = |leaves: &Vec<Digest>| {
+        merkle::multiproof(&Host::detect(), leaves, selected.iter().copied())
+    };
+    leaves.iter().flat_map(proof).flat_map(|digest| digest.0).collect()
 }
 
 /// The directory of the devices that this module makes: what a verifier must know about them.

@@ -69,9 +69,15 @@ impl Grown {
         let pruned = Some(Pruned { siblings: kept.siblings.len() as u64 / 32, ..self.pruned });
         let (n, framing, events) =
             (self.leaves.len() as u64, self.framing, kept.records.len() as u64);
-        let geometry = Geometry { n, framing, events, pruned };
-        let (body, root) =
-            lay_out_pruned(&Host::detect(), geometry, &kept.records, &kept.siblings).unwrap();
+        let geometry = Geometry { n, framing, events, trees: 1, pruned };
+        let (body, root) = lay_out_pruned(
+            &Host::detect(),
+            &Leaves::new(None),
+            geometry,
+            &kept.records,
+            &kept.siblings,
+        )
+        .unwrap();
         assert_eq!(root, merkle::root(&Host::detect(), &self.leaves));
         assert_eq!(body.len() as u64, geometry.body_length());
         (geometry, body)
@@ -89,7 +95,7 @@ fn read_part(
         let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
         body.get(range).map(<[u8]>::to_vec).ok_or(())
     };
-    let part = part(&Host::detect(), geometry, selected, &mut reader, || ())?;
+    let part = part(&Host::detect(), &Leaves::new(None), geometry, selected, &mut reader, || ())?;
     let read = *read.borrow();
     Ok((part, read))
 }
@@ -150,7 +156,7 @@ proptest! {
         let part = grown.part(&kept);
         let (geometry, _) = grown.lay_out();
         let laid_out = |records: &[u8], siblings: &[u8]| {
-            lay_out_pruned(&Host::detect(), geometry, records, siblings).is_some()
+            lay_out_pruned(&Host::detect(), &Leaves::new(None), geometry, records, siblings).is_some()
         };
         prop_assert!(laid_out(&part.records, &part.siblings));
         prop_assert!(!laid_out(&part.records, &part.siblings[32..]));

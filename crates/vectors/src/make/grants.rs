@@ -8,7 +8,7 @@ use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::{self, GROUP, header, operator, roster, secret, sign1};
 use moteseal_grant::{GrantRequest, Owner, Recipient, Recipients, split};
 use moteseal_verify::Roster;
-use moteseal_verify::issue::NextRoster;
+use moteseal_verify::issue::{NextRoster, PeriodChange};
 use serde_json::{Value as Json, json};
 
 use super::cose::parts_of;
@@ -26,6 +26,7 @@ pub fn make(files: &mut Files) {
     let scene = Scene::new();
     files.add(scene.grants());
     files.add(scene.keys());
+    files.add(scene.longer_epochs());
     files.add(owners());
     files.add(shares());
 }
@@ -126,24 +127,26 @@ impl Scene {
         let sign = |payload: &Value| {
             sign1(&alice(), &header(Algorithm::Ed25519, TYP, &[]), &payload.encode())
         };
-        let for_passphrase = sign(&payload.with(6, bytes(&tag)));
+        let for_passphrase = sign(&payload.with(8, bytes(&tag)));
         file.valid("for a passphrase", op, with_passphrase(&for_passphrase, "correct horse"));
         let other = with_passphrase(&for_passphrase, "wrong horse");
         file.invalid("another passphrase", op, other, "NotForYou");
         file.invalid("no passphrase", op, given(&for_passphrase, reader, 0), "NotForYou");
 
-        let streams = elements(&payload)[7].clone();
+        let streams = elements(&payload)[9].clone();
         let one = elements(&streams)[0].clone();
         let columns = elements(&one)[3].clone();
         let nodes = elements(&elements(&columns)[0])[1].clone();
-        let with_streams = |streams: Value| payload.with(7, streams);
+        let with_streams = |streams: Value| payload.with(9, streams);
         let with_columns = |columns: Value| with_streams(streams.with(0, one.with(3, columns)));
         let with_nodes =
             |nodes: Value| with_columns(columns.with(0, elements(&columns)[0].with(1, nodes)));
         let node = |depth: i64, prefix: i64| array([int(depth), int(prefix), bytes(&[7; 32])]);
         for (what, payload) in [
-            ("no end and no purpose", payload.with(4, NULL).with(5, text(""))),
-            ("the longest purpose", payload.with(5, text(&"x".repeat(256)))),
+            ("no end and no purpose", payload.with(6, NULL).with(7, text(""))),
+            ("the longest purpose", payload.with(7, text(&"x".repeat(256)))),
+            ("no end of the time", payload.with(5, NULL)),
+            ("a time of one millisecond", payload.with(4, int(7)).with(5, int(8))),
             ("the root", with_nodes(array([node(0, 0)]))),
             ("the last leaf", with_nodes(array([node(32, i64::from(u32::MAX))]))),
         ] {
@@ -151,31 +154,33 @@ impl Scene {
         }
         let many = |count: usize| {
             let texts = (0..count).map(|number| text(&format!("age1{number:03}")));
-            payload.with(6, Value::Array(texts.collect()))
+            payload.with(8, Value::Array(texts.collect()))
         };
         for (what, payload, error) in [
             ("another version", payload.with(0, int(2)), "UnsupportedVersion"),
-            ("seven fields", Value::Array(elements(&payload)[..7].to_vec()), "UnexpectedType"),
+            ("nine fields", Value::Array(elements(&payload)[..9].to_vec()), "UnexpectedType"),
             ("another group", payload.with(1, bytes(&[9; 8])), "WrongGroup"),
             ("another roster", payload.with(2, bytes(&[9; 32])), "UnknownRoster"),
             ("an unknown owner", payload.with(3, bytes(&[9; 8])), "UnknownOwner"),
-            ("a negative end", payload.with(4, int(-1)), "UnexpectedType"),
-            ("a purpose of 257 bytes", payload.with(5, text(&"x".repeat(257))), "FieldOutOfRange"),
-            ("a purpose with a line feed", payload.with(5, text("a\nb")), "FieldOutOfRange"),
+            ("an empty time", payload.with(4, int(8)).with(5, int(8)), "FieldOutOfRange"),
+            ("a negative start", payload.with(4, int(-1)), "UnexpectedType"),
+            ("a negative end", payload.with(6, int(-1)), "UnexpectedType"),
+            ("a purpose of 257 bytes", payload.with(7, text(&"x".repeat(257))), "FieldOutOfRange"),
+            ("a purpose with a line feed", payload.with(7, text("a\nb")), "FieldOutOfRange"),
             ("no recipients", many(0), "FieldOutOfRange"),
             ("65 recipients", many(65), "FieldOutOfRange"),
             (
                 "a recipient twice",
-                payload.with(6, array([text(reader), text(reader)])),
+                payload.with(8, array([text(reader), text(reader)])),
                 "FieldOutOfRange",
             ),
-            ("an empty recipient", payload.with(6, array([text("")])), "FieldOutOfRange"),
+            ("an empty recipient", payload.with(8, array([text("")])), "FieldOutOfRange"),
             (
                 "a recipient of 129 bytes",
-                payload.with(6, array([text(&"x".repeat(129))])),
+                payload.with(8, array([text(&"x".repeat(129))])),
                 "FieldOutOfRange",
             ),
-            ("a passphrase tag of 31 bytes", payload.with(6, bytes(&[1; 31])), "UnexpectedType"),
+            ("a passphrase tag of 31 bytes", payload.with(8, bytes(&[1; 31])), "UnexpectedType"),
             ("no streams", with_streams(array([])), "FieldOutOfRange"),
             ("a stream twice", with_streams(array([one.clone(), one.clone()])), "FieldOutOfRange"),
             (
@@ -265,7 +270,87 @@ impl Scene {
         ] {
             file.invalid(what, op, case.input(&signed, &first), "NotCovered");
         }
+        // The same keys, for a time that begins or ends a millisecond inside an epoch.
+        let payload = payload_of(&signed);
+        let (since, until) = (elements(&payload)[4].clone(), elements(&payload)[5].clone());
+        let (Value::Uint(since), Value::Uint(until)) = (since, until) else { panic!() };
+        let sign = |field: usize, ms: u64| {
+            let payload = payload.with(field, Value::Uint(ms)).encode();
+            sign1(&alice(), &header(Algorithm::Ed25519, TYP, &[]), &payload)
+        };
+        for (what, field, ms, epoch) in [
+            ("the time begins in the epoch", 4, since + 1, BASE + 3),
+            ("the time ends in the epoch", 5, until - 1, BASE + 107),
+        ] {
+            let case = |epoch| Case { epoch, ..north }.input(&sign(field, ms), &first);
+            file.invalid(what, op, case(epoch), "GrantOutdated");
+            file.valid("another epoch of this grant", op, case(BASE + 64));
+        }
+        file.valid("the time has no end", op, {
+            let payload = payload.with(5, NULL).encode();
+            let signed = sign1(&alice(), &header(Algorithm::Ed25519, TYP, &[]), &payload);
+            Case { epoch: BASE + 107, ..north }.input(&signed, &first)
+        });
         file.invalid("the key of another secret", op, north.input(&signed, &second), "WrongKey");
+        file
+    }
+}
+
+impl Scene {
+    /// A grant for eight epochs. The second half of them got twice the length afterwards.
+    fn longer_epochs(&self) -> File {
+        let first = BASE + 4;
+        let devices = [device("north")];
+        let request = GrantRequest {
+            devices: &devices,
+            columns: None,
+            epochs: EpochNumber(first)..=EpochNumber(first + 7),
+            recipients: &Self::readers(),
+            not_after_ms: None,
+            purpose: "",
+        };
+        let signed = self.owner.sign_grant(&request, &self.roster).unwrap();
+        let (operator, public) = (operator(), operator().public());
+        let mut next = NextRoster::after(&self.bytes, &operator, &public).unwrap();
+        let change = PeriodChange { epoch_ms: Some(1_800_000), ..PeriodChange::default() };
+        next.begin_period(EpochNumber(first + 4), &change).unwrap();
+        let about = "A grant whose epochs became longer: grants.md, section 4.2.";
+        let mut file = File::new("grant/longer_epochs.json", about)
+            .operator(&operator)
+            .shared("roster", json!(hex::encode(next.issue().unwrap())));
+        let mut input = of(&signed);
+        input["recipient"] = json!(READERS[0]);
+        input["now"] = json!(0);
+        file.valid("what it opens", "grant.open", input);
+        let key = |epoch: u64| {
+            let case = Case { device: "north", column: "humidity", epoch, suite: Suite::ChaCha20 };
+            case.input(&signed, &stream(1, BASE))
+        };
+        for (what, epoch) in [
+            ("the first epoch", first),
+            ("the last epoch of the old length", first + 3),
+            ("the first epoch of the new length", first + 4),
+            ("the last epoch within the time", first + 5),
+        ] {
+            file.valid(what, "grant.key", key(epoch));
+        }
+        for (what, epoch) in [
+            ("the first epoch after the time", first + 6),
+            ("the last epoch that the nodes open", first + 7),
+        ] {
+            file.invalid(what, "grant.key", key(epoch), "GrantOutdated");
+        }
+        file.invalid("after the last epoch", "grant.key", key(first + 8), "NotCovered");
+        for (what, other) in [
+            ("another key, with an earlier roster", secret(Algorithm::Ed25519, 63)),
+            ("another suite, with an earlier roster", secret(Algorithm::Esp256, 62)),
+        ] {
+            let head = header(other.algorithm(), TYP, &[]);
+            let mut input = of(&sign1(&other, &head, &payload_of(&signed).encode()));
+            input["recipient"] = json!(READERS[0]);
+            input["now"] = json!(0);
+            file.invalid(what, "grant.open", input, "OwnerKeyChanged");
+        }
         file
     }
 }

@@ -21,6 +21,7 @@ use moteseal_verify::{Event, ReadError, Roster, SchemaEntry, StreamReader, write
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 
+mod sanitised;
 mod speed;
 
 const LEVELS: u8 = 4;
@@ -323,6 +324,21 @@ fn read(stream: &[u8]) -> Result<Read, &'static str> {
     reader.feed(stream, &mut visit).map_err(|error| error.name())?;
     reader.finish(&mut visit).map_err(|error| error.name())?;
     Ok((rows, shown, hidden))
+}
+
+/// The rows of a stream.
+fn stream_rows(stream: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut rows = Vec::new();
+    let mut reader = StreamReader::new(&roster().0, Limits::default());
+    let mut visit = |event: Event<'_>| {
+        if let Event::Proven(proven) = event {
+            proven.sample.for_each(&Scalar, |seq, _, record| rows.push((seq.0, record.to_vec())));
+        }
+        Ok::<_, ReadError>(())
+    };
+    reader.feed(stream, &mut visit).unwrap();
+    reader.finish(&mut visit).unwrap();
+    rows
 }
 
 fn redacted(stream: &[u8], shown: &[u8]) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Tests a mote that encrypts columns: a holder of the stream secret reads exactly what it sensed, no
 //! key stream is used twice, and its flash opens no earlier epoch, whenever the power fails.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use moteseal_core::confidential::{EncryptedColumns, KeyStream, Path, StreamSecret};
 use moteseal_core::provision::{GivenKeys, encode_keys};
@@ -18,6 +18,8 @@ use crate::whole_mote::{
 };
 
 const BASE: EpochNumber = EpochNumber(2);
+/// The random bytes of a provisioning.
+const NONCE_BASE: [u8; 12] = [0xa5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
 const COLUMNS: [&str; 3] = ["one::u8!", "plain::u8", "two::u16!aes"];
 /// Columns of two groups.
 const GROUPED: [&str; 3] = ["one::u8!@1", "plain::u8", "two::u16!aes"];
@@ -43,8 +45,12 @@ fn paths(schema: &Schema<'_>, secret: &StreamSecret, epoch: EpochNumber) -> Vec<
 
 /// Returns a region with keys, followed by erased flash.
 fn given(paths: &[Path]) -> Provision {
+    given_with(&NONCE_BASE, paths)
+}
+
+fn given_with(nonce_base: &[u8; 12], paths: &[Path]) -> Provision {
     let mut provision = Provision::pages(1024);
-    encode_keys(paths, &mut provision.bytes).unwrap();
+    encode_keys(nonce_base, paths, &mut provision.bytes).unwrap();
     provision
 }
 
@@ -52,9 +58,19 @@ fn table() -> Vec<u8> {
     (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect()
 }
 
-/// Runs a mote with these columns whose power fails often. Returns the coordinator, the pages with the keys, and the region
-/// for provisioning.
+/// Runs a mote with these columns whose power fails often. Returns the coordinator, the pages with the
+/// keys, and the region for provisioning.
 fn simulate(
+    columns: &[&str],
+    seed: u64,
+    scheme: Scheme,
+    cuts: u64,
+) -> (Coordinator, Simulated, Provision) {
+    simulate_with(&NONCE_BASE, columns, seed, scheme, cuts)
+}
+
+fn simulate_with(
+    nonce_base: &[u8; 12],
     columns: &[&str],
     seed: u64,
     scheme: Scheme,
@@ -68,7 +84,7 @@ fn simulate(
     let settings = Settings { interval_ms: 1, led: false, scheme };
     let (mut coordinator, mut now_ms) = (coordinator(&schema), 0);
     let (mut flash, mut pages) = (Simulated::new(), Simulated::new());
-    let mut provision = given(&paths(&schema, &secret(1), BASE));
+    let mut provision = given_with(nonce_base, &paths(&schema, &secret(1), BASE));
     for _ in 0..5_000 {
         flash = flash.repowered();
         pages = pages.repowered().powered_as(&flash);
@@ -148,6 +164,11 @@ fn the_owner_reads_what_was_sensed_and_the_flash_opens_no_earlier_epoch() {
             let seals = coordinator.sealed.values();
             let nonces: BTreeSet<_> = seals.map(|of| of.keys.unwrap().nonce().0).collect();
             assert_eq!(nonces.len(), coordinator.sealed.len());
+            // The key stream of a seal is repeated if another seal has its key, so no two commitments
+            // are equal either.
+            let keys = coordinator.sealed.values().map(|of| of.keys.unwrap());
+            let commitments: Vec<_> = keys.flat_map(|keys| keys.commitments().to_vec()).collect();
+            assert_eq!(commitments.iter().collect::<HashSet<_>>().len(), commitments.len());
 
             let has = |bytes: &[u8], key: &[u8; 32]| bytes.windows(32).any(|window| window == key);
             for (_, column) in schema.encrypted_columns() {
@@ -170,14 +191,15 @@ fn the_owner_reads_what_was_sensed_and_the_flash_opens_no_earlier_epoch() {
 }
 
 #[test]
-fn without_faults_each_epoch_is_one_seal_with_the_boot_counter_and_index_as_nonce() {
+fn without_faults_each_epoch_is_one_seal_with_the_nonce_of_its_start_and_index() {
     let (coordinator, ..) = simulate(&COLUMNS, 1, Scheme::Star, 0);
     assert_eq!(coordinator.sealed.len(), 15);
     for (index, taken) in &coordinator.sealed {
-        let [_, _, _, 1, index_bytes @ .., 0, 0, 0, 0] = taken.keys.unwrap().nonce().0 else {
-            panic!("not the first start: {:?}", taken.keys)
-        };
-        assert_eq!(u32::from_be_bytes(index_bytes), *index);
+        let [a, b, c, d] = index.to_be_bytes();
+        let place = [0, 0, 0, 1, a, b, c, d, 0, 0, 0, 0];
+        let nonce: Vec<u8> =
+            place.iter().zip(NONCE_BASE).map(|(place, base)| place ^ base).collect();
+        assert_eq!(taken.keys.unwrap().nonce().0[..], nonce);
         assert!(!taken.restart);
     }
 }
@@ -210,6 +232,23 @@ fn a_mote_with_column_groups_seals_stars_after_a_command_for_trees() {
     mote.start(0, &mut |_| ()).unwrap();
     assert_eq!(mote.scheme(), Scheme::Star);
     assert_eq!(mote.settings().scheme, Scheme::Tree);
+}
+
+/// An erased mote counts its starts and its seals from the beginning again, in the same epochs.
+#[test]
+fn an_erased_mote_that_is_provisioned_anew_uses_no_key_a_second_time() {
+    let mut other = NONCE_BASE;
+    other[11] ^= 1;
+    let [first, second, again] = [NONCE_BASE, other, NONCE_BASE].map(|base| {
+        let (coordinator, ..) = simulate_with(&base, &COLUMNS, 1, Scheme::Star, 0);
+        assert!(decrypted(&coordinator, &COLUMNS) == table());
+        let seals = coordinator.sealed.iter();
+        let nonces = seals.map(|(index, of)| (*index, of.epoch, of.keys.unwrap().nonce().0));
+        nonces.collect::<BTreeSet<_>>()
+    });
+    assert!(first.len() == 15 && first.is_disjoint(&second));
+    // The exception: the same blob is written to the erased mote.
+    assert_eq!(first, again);
 }
 
 #[test]
@@ -269,13 +308,23 @@ fn keys_are_moved_once_and_a_new_secret_replaces_them() {
         assert_eq!(keys.epochs().0, EpochNumber(9), "{epoch}");
         assert!(GivenKeys::read(&provision.bytes).is_none());
     }
+    // A new nonce base is stored also if the stream is the same.
+    let seal = (DEVICE, SealIndex(3));
+    for base in [[7; 12], NONCE_BASE] {
+        let mut provision = given_with(&base, &paths(&schema, &secret(1), EpochNumber(4)));
+        drop(ColumnKeys::open(&mut pages, &mut provision, &schema).unwrap());
+        let mut none = Provision::pages(1024);
+        let keys = ColumnKeys::open(&mut pages, &mut none, &schema).unwrap();
+        assert_eq!(keys.epochs().0, EpochNumber(9));
+        let nonce = keys.encryption(schema.as_bytes(), seal, 0).unwrap().commitments().nonce();
+        assert_eq!(nonce.0[8..], base[8..]);
+    }
     let writes = pages.writes.get();
     ColumnKeys::open(&mut pages, &mut Provision::pages(1024), &schema).unwrap();
     assert_eq!(pages.writes.get(), writes);
     // Another secret.
     let keys = ColumnKeys::open(&mut pages, &mut of(2, 6), &schema).unwrap();
     assert_eq!(keys.epochs().0, EpochNumber(6));
-    let seal = (DEVICE, SealIndex(3));
     let commitments = keys.encryption(schema.as_bytes(), seal, 7).unwrap().commitments();
     for ((field, column), commitment) in schema.encrypted_columns().zip(commitments.commitments()) {
         let key = secret(2).column(column).epoch_key(EpochNumber(6)).unwrap();
@@ -301,7 +350,7 @@ fn an_interrupted_move_is_continued() {
         let keys = ColumnKeys::open(&mut pages, &mut provision, &schema)
             .unwrap_or_else(|fault| panic!("{words}: {fault:?}"));
         assert_eq!(keys.epochs().0, BASE, "{words}");
-        // Of the last word, the magic bytes, some bits may be left.
+        // Some bits of the last word, the magic bytes, may be left.
         assert!(provision.bytes[4..].iter().all(|byte| matches!(byte, 0 | 0xff)), "{words}");
         assert!(GivenKeys::read(&provision.bytes).is_none(), "{words}");
     }

@@ -18,6 +18,7 @@ use moteseal_lanes::merkle;
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::{Choice, ManifestDraft, Rate};
+use moteseal_seal::star::GroupedStar;
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::{Position, Seal, Star, Statement, Unverified, star, tree};
 use moteseal_verify::issue::{Budget, FirstRoster};
@@ -296,16 +297,29 @@ impl Group {
         statement.schema = schema.digest;
         statement.keys = keys;
         statement.salt = SaltKey::new([7; 32]).salt(device, index);
+        statement.groups = schema.groups();
         let mut star =
             Star::<{ LEVELS as usize }>::new(device, index, &statement.salt, schema.framing);
+        let place = (device, index, &statement.salt);
+        let mut grouped = schema.groups.as_deref().map(|layout| {
+            let layout = (*layout, schema.framing);
+            GroupedStar::<{ LEVELS as usize }, 8>::new(place.0, place.1, place.2, layout, LEVELS)
+                .unwrap()
+        });
         let mut events = vec![Vec::new(); usize::from(LEVELS)];
         for record in records {
-            let level = star.push(record).unwrap();
+            let level = match &mut grouped {
+                Some(star) => star.push(record).unwrap(),
+                None => star.push(record).unwrap(),
+            };
             schema
                 .framing
                 .frame(record, |bytes| events[usize::from(level.0)].extend_from_slice(bytes));
         }
-        let (counters, blocks) = star.close();
+        let (counters, blocks) = match grouped {
+            Some(star) => star.close(),
+            None => star.close(),
+        };
         statement.counters = counters;
         let root = star::root(&counters, &blocks);
         let seal = Seal::new(statement, root, Algorithm::Ed25519);

@@ -403,7 +403,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             return Ok(false);
         }
         let memory = self.durable.memory();
-        let framing = self.framing;
+        let (framing, scheme) = (self.framing, self.scheme());
         let (unix_ms, record) = match self.readings.next(self.place) {
             Next::Reading(_, record) if !fits(framing, record) => return Err(Fault::Schema),
             Next::Reading(unix_ms, record) => (unix_ms, record),
@@ -472,7 +472,6 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
                 self.durable.skip_index()?;
             }
             let index = self.durable.open_seal(epoch)?;
-            let scheme = self.scheme();
             let announced = self.session.round_of(epoch);
             if let Some(keys) = &mut self.keys {
                 keys.advance(epoch)?;

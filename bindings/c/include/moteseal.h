@@ -452,13 +452,6 @@ typedef struct moteseal_cipher moteseal_cipher;
 // The state is secret. End it with `moteseal_column_keys_wipe`.
 typedef struct moteseal_column_keys moteseal_column_keys;
 
-// A star for a group of at most `levels` levels (1 to 32). It occupies
-// `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory:
-//
-//     uint64_t memory[MOTESEAL_STAR_SIZE(16) / 8] = {0};
-//     moteseal_star *star = (moteseal_star *)memory;
-typedef struct moteseal_star moteseal_star;
-
 // A star of a schema with column groups. Programs that do not get a group can still verify the rest
 // of a seal. It occupies `MOTESEAL_GROUPED_STAR_SIZE(digests)` bytes of the caller's memory, for
 // `digests = levels * groups`:
@@ -466,6 +459,13 @@ typedef struct moteseal_star moteseal_star;
 //     uint64_t memory[MOTESEAL_GROUPED_STAR_SIZE(16 * 2) / 8] = {0};
 //     moteseal_grouped_star *star = (moteseal_grouped_star *)memory;
 typedef struct moteseal_grouped_star moteseal_grouped_star;
+
+// A star for a group of at most `levels` levels (1 to 32). It occupies
+// `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory:
+//
+//     uint64_t memory[MOTESEAL_STAR_SIZE(16) / 8] = {0};
+//     moteseal_star *star = (moteseal_star *)memory;
+typedef struct moteseal_star moteseal_star;
 
 // A tree for a seal of at most `2^height - 1` events (a height of 1 to 32). It occupies
 // `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory:

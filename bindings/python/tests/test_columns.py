@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow
 import pytest
-from home import Home, run
+from home import run
+from owned import OwnedHome
 
 import moteseal
 
@@ -19,21 +20,11 @@ SPECS = ["humidity:%RH:u16/100", "temperature:Cel:i16/100!@1"]
 COMMON = ["epoch", "epoch_start", "device", "index", "seq"]
 
 
-class GroupedHome(Home):
-    """A home whose devices seal two column groups."""
-
-    def seal(self, name: str, scheme: str, specs: Iterable[str], *more: str | Path) -> None:
-        secret = self.folder / f"{name}.stream.key"
-        secret.write_text(f"{'4d' * 32} 0\n")
-        secret.chmod(0o600)
-        super().seal(name, scheme, SPECS, "--stream-secret", secret, *more)
-
-
 @dataclass
 class Grouped:
     """A home with column groups, and a cloud with its readings."""
 
-    home: GroupedHome
+    home: OwnedHome
     url: str
 
     @property
@@ -60,7 +51,7 @@ class Grouped:
 
 @pytest.fixture(scope="module")
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grouped]:
-    home = GroupedHome(tmp_path_factory.mktemp("grouped"))
+    home = OwnedHome(tmp_path_factory.mktemp("grouped"), SPECS)
     with home.cloud() as url:
         yield Grouped(home, url)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
-from home import Home, run
+from home import run
+from owned import OwnedHome
 
 import moteseal
 
@@ -24,21 +25,6 @@ OTHER = (
 )
 SPECS = ["temperature:Cel:i16/100!", "humidity:%RH:u16/100!aes"]
 COLUMNS = ["temperature", "humidity"]
-
-
-class OwnedHome(Home):
-    """A home whose owner has the secrets of both devices. The devices encrypt all columns."""
-
-    def seal(self, name: str, scheme: str, specs: Iterable[str], *more: str | Path) -> None:
-        owner = self.folder / "alice.owner"
-        if not owner.exists():
-            run("owner", "new", "--group", "home", "--name", "alice", "--out", self.folder / "alice")
-            listed = f"alice={self.folder / 'alice.pub.pem'}"
-            run("roster", "set", "--roster", self.roster, "--operator", self.folder / "op.key.pem", "--owner", listed)
-        columns = [part for spec in SPECS for part in ("--column", spec)]
-        device: list[str | Path] = ["--device", name, *columns, "--keys", self.folder]
-        run("owner", "add", "--owner", owner, *device, *self.trust_options)
-        super().seal(name, scheme, SPECS, "--stream-secret", self.folder / f"{name}.stream.key", *more)
 
 
 @dataclass
@@ -72,7 +58,7 @@ class Owned:
 
 @pytest.fixture(scope="module")
 def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
-    home = OwnedHome(tmp_path_factory.mktemp("owned"))
+    home = OwnedHome(tmp_path_factory.mktemp("owned"), SPECS)
     (home.folder / "reader.txt").write_text(READER[0] + "\n")
     (home.folder / "other.txt").write_text(OTHER[0] + "\n")
     with home.cloud() as url:

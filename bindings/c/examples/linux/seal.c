@@ -77,10 +77,10 @@ static void write_file(const char *path, const uint8_t *bytes, size_t length) {
 
 /* Reads 32 bytes in hexadecimal digits, as `moteseal key new` writes a salt key. */
 static void read_hex32(const char *path, uint8_t out[32]) {
-    uint8_t text[80];
+    uint8_t text[128];
     size_t length = read_file(path, text, sizeof text, 1);
     if (length < 64) {
-        fprintf(stderr, "seal: %s: not a salt key: expected 64 hexadecimal digits\n", path);
+        fprintf(stderr, "seal: %s: not a key: expected 64 hexadecimal digits\n", path);
         exit(1);
     }
     for (int i = 0; i < 32; i++) {
@@ -88,7 +88,7 @@ static void read_hex32(const char *path, uint8_t out[32]) {
         char *end = NULL;
         out[i] = (uint8_t)strtoul(digits, &end, 16);
         if (end != digits + 2) {
-            fprintf(stderr, "seal: %s: not a salt key: expected 64 hexadecimal digits\n", path);
+            fprintf(stderr, "seal: %s: not a key: expected 64 hexadecimal digits\n", path);
             exit(1);
         }
     }
@@ -145,11 +145,19 @@ static void load_keys(struct node *node, const char *secret_path) {
         check("column keys", moteseal_column_keys_restore(node->keys, sizeof node->keys_memory, node->schema, node->schema_length, record, length));
         return;
     }
-    /* A line: 64 hexadecimal digits, a space, the base epoch. */
+    /* A line: the secret as 64 hexadecimal digits, a space, the base epoch, a space, the device's id as 16 hexadecimal digits. */
     uint8_t text[128] = {0};
     read_hex32(secret_path, secret);
     read_file(secret_path, text, sizeof text - 1, 1);
-    const uint64_t base = strtoull((const char *)text + 64, NULL, 10);
+    char *end = NULL, id[17];
+    const uint64_t base = strtoull((const char *)text + 64, &end, 10);
+    for (int i = 0; i < 8; i++) {
+        snprintf(id + 2 * i, 3, "%02x", node->device.device[i]);
+    }
+    if (*end != ' ' || strncmp(end + 1, id, 16) != 0) {
+        fprintf(stderr, "seal: %s: not the stream secret of this device\n", secret_path);
+        exit(1);
+    }
     check("column keys", moteseal_column_keys_begin(node->keys, sizeof node->keys_memory, node->schema, node->schema_length, secret, base,
                                                     node->device.first_epoch));
     memset(text, 0, sizeof text);

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use moteseal_core::confidential::StreamSecret;
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_grant::Identity;
 
 use crate::scene::{Cloud, Scene};
@@ -121,10 +121,11 @@ fn a_grant_of_somebody_else_opens_nothing_and_an_estimate_needs_its_column() {
     let mean = estimate("--grant warm.mgrant --identity warm.txt").done();
     assert!(mean.out.contains("temperature"), "{mean:?}");
 
-    // The key of another device is refused: the cells stay empty, and the command fails. A column that is
+    // A wrong secret is refused: the cells stay empty, and the command fails. A column that is
     // only not covered is not a failure.
     let secret = StreamSecret::new([7; 32], EpochNumber(0));
-    scene.write("other.key", &moteseal_grant::encode_stream_secret(&secret));
+    let device = DeviceId::of("home", "dev1");
+    scene.write("other.key", &moteseal_grant::encode_stream_secret(device, &secret));
     let proof = "--proof all.mproof --stream-secret dev1=other.key";
     let wrong = with_roster(&scene, &format!("{get} {proof}"));
     let line = wrong.failed(3);

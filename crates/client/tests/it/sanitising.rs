@@ -126,7 +126,7 @@ impl World {
     fn merged(&self, one: &[u8], two: &[u8]) -> Result<Vec<u8>, String> {
         let out = self.path("both.mproof");
         let sources = [one, two].map(|proof| (Cursor::new(proof), Path::new("p.mproof")));
-        merge(sources.into(), &self.roster, &out).map_err(|error| error.name().to_owned())?;
+        merge(sources.into(), &self.roster, &out).map_err(|error| error.error.name().to_owned())?;
         Ok(std::fs::read(out).unwrap())
     }
 
@@ -226,13 +226,12 @@ fn a_sanitised_column_is_refused_unless_its_sanitiser_is_accepted() {
 fn every_output_states_the_origin() {
     let world = world();
     let coarse = world.coarse(&world.proof);
-    let written = |format| {
+    let written = |format| -> Vec<u8> {
         let buffer = Buffer::default();
         let mut writer = Writer::new(format, buffer.clone());
         world.read(&coarse, &["gw"], None, &mut writer).unwrap();
         writer.finish().unwrap();
-        let bytes = buffer.0.lock().unwrap().clone();
-        bytes
+        std::mem::take(&mut buffer.0.lock().unwrap())
     };
     let text = |format| String::from_utf8(written(format)).unwrap();
     let degrees = world.degrees();

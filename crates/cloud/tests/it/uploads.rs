@@ -84,7 +84,7 @@ async fn each_bad_upload_is_rejected_with_its_error_name() {
     };
     let cases: Vec<(&str, u16, Vec<u8>)> = vec![
         ("Truncated", 422, good[..good.len() - 1].to_vec()),
-        ("UnknownItem", 422, vec![0x81, 0x09]),
+        ("UnknownItem", 422, vec![0x81, 0x0a]),
         ("NoOpen", 422, [&good[..lengths.0], &good[lengths.1..]].concat()),
         ("SchemaUnknown", 422, good[lengths.0..].to_vec()),
         // The roster of the strangers has a third device, which the cloud's roster does not have.

@@ -1,7 +1,7 @@
 //! Tests that a device encrypts columns: what is sealed decrypts to what was recorded, takes the bytes
 //! that the specification states, and depends on nothing else (spec/confidential.md, section 6).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use moteseal_core::confidential::{ColumnId, EncryptedColumns, KeyStream, Nonce, StreamSecret};
 use moteseal_core::link::LinkKey;

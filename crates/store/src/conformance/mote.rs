@@ -182,6 +182,9 @@ impl Mote {
         statement.counters = counters;
         if let Some(layout) = self.schema.groups.as_deref() {
             for (level, digest) in (0..LEVELS).map(Level).zip(&mut blocks) {
+                if counters.at(level) == 0 {
+                    continue;
+                }
                 let mut block = Vec::new();
                 for (seq, record) in (0..).map(Sequence).zip(&records) {
                     if statement.salt.level(seq, LEVELS) == level {

@@ -408,6 +408,7 @@ fn rights(path: &'static str, right: &SanitiserRight, error: Option<&'static str
         "A sanitiser with one right: sanitised.md, section 1, rule 4, and section 4, step 11.";
     let mut file = file_of(path, about, right);
     let stream = shown(sealed(Scheme::Star), &ALL, 0b001);
+    file.valid("nothing is sanitised", "sanitised.read", of(&stream));
     let mut made = made(&stream, 1);
     made.statement.roster = roster_with(right).digest();
     let input = of(&with_items(&stream, &[made.item(Algorithm::Ed25519)]));

@@ -112,8 +112,10 @@ impl KeyStream {
             fixed_chunks(&self.key, number, &mut self.buffer[..chunks * BLOCK_WORDS])?;
             let (now, later) = rest.split_at_mut(rest.len().min(CHUNK - skip));
             add(now, &self.buffer, skip);
-            position =
-                position.checked_add(now.len() as u64).ok_or(KeyStreamError::KeyStreamEnd)?;
+            if !later.is_empty() {
+                position =
+                    position.checked_add(now.len() as u64).ok_or(KeyStreamError::KeyStreamEnd)?;
+            }
             rest = later;
         }
         self.keep(seq, width, chunks);

@@ -11,9 +11,10 @@
  *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};`, and begin it
  *    before any other use: the comments state which functions begin a state. You choose the size
  *    of a star, a tree, column keys, a cipher and a broadcast receiver: reserve
- *    MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height), MOTESEAL_COLUMN_KEYS_SIZE(columns),
- *    MOTESEAL_CIPHER_SIZE(columns) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
- *    aligned to 8 bytes. The function that begins the state checks size and alignment.
+ *    MOTESEAL_STAR_SIZE(levels), MOTESEAL_GROUPED_STAR_SIZE(digests), MOTESEAL_TREE_SIZE(height),
+ *    MOTESEAL_COLUMN_KEYS_SIZE(columns), MOTESEAL_CIPHER_SIZE(columns) or
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and aligned to 8 bytes. The function
+ *    that begins the state checks size and alignment.
  *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
  *    Do not copy a permit, a guard, a chain or a cipher: each prevents a number from being used
  *    twice, and with a copy the number could be used twice.
@@ -37,6 +38,9 @@
 // Bytes of memory for a star of a group with at most `levels` levels (1 to 32).
 #define MOTESEAL_STAR_SIZE(levels) (104 + 112 * (size_t)(levels))
 
+// Bytes of memory for a star with column groups, with at most `digests` digests: the group's levels (1 to 32) times the column groups (2 to 8).
+#define MOTESEAL_GROUPED_STAR_SIZE(digests) (504 + 112 * (size_t)(digests))
+
 // Bytes of memory for a tree of at most 2^height - 1 events (a height of 1 to 32).
 #define MOTESEAL_TREE_SIZE(height) (224 + 32 * (size_t)(height))
 
@@ -44,7 +48,7 @@
 #define MOTESEAL_COLUMN_KEYS_SIZE(columns) (48 + 1088 * (size_t)(columns))
 
 // Bytes of memory for the encryption of a seal with at most `columns` encrypted columns (1 to 16).
-#define MOTESEAL_CIPHER_SIZE(columns) (464 + 136 * (size_t)(columns))
+#define MOTESEAL_CIPHER_SIZE(columns) (464 + 120 * (size_t)(columns))
 
 // Bytes of memory for a receiver of chains with at most `block` messages per block (1 to 64).
 #define MOTESEAL_BROADCAST_SIZE(block) (328 + 48 * (size_t)(block))
@@ -391,7 +395,8 @@ enum moteseal_error
   MOTESEAL_ERROR_NO_FIRST_GROUP = 159,
   // A column in a group other than 0 that is not encrypted.
   MOTESEAL_ERROR_PLAIN_GROUP = 160,
-  // A schema with column groups, which this library cannot seal.
+  // The device has column groups, which only a `moteseal_grouped_star` seals, or it has none, and
+  // needs a `moteseal_star` or a `moteseal_tree`.
   MOTESEAL_ERROR_COLUMN_GROUPS = 161,
   // The epoch is before the base epoch of the stream secret, or more than 2^32 - 1 epochs after
   // it.
@@ -447,6 +452,14 @@ typedef struct moteseal_cipher moteseal_cipher;
 // The state is secret. End it with `moteseal_column_keys_wipe`.
 typedef struct moteseal_column_keys moteseal_column_keys;
 
+// A star of a schema with column groups. Programs that do not get a group can still verify the rest
+// of a seal. It occupies `MOTESEAL_GROUPED_STAR_SIZE(digests)` bytes of the caller's memory, for
+// `digests = levels * groups`:
+//
+//     uint64_t memory[MOTESEAL_GROUPED_STAR_SIZE(16 * 2) / 8] = {0};
+//     moteseal_grouped_star *star = (moteseal_grouped_star *)memory;
+typedef struct moteseal_grouped_star moteseal_grouped_star;
+
 // A star for a group of at most `levels` levels (1 to 32). It occupies
 // `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory:
 //
@@ -496,8 +509,11 @@ typedef struct {
   // The number of encrypted columns of the schema. If it is not 0, a seal and an urgent event need
   // a `moteseal_cipher`.
   uint8_t encrypted;
+  // The column groups of the schema: bit `g` is group `g`. If it is not 0, a seal needs a
+  // `moteseal_grouped_star`.
+  uint8_t column_groups;
   // Zeros.
-  uint8_t reserved[7];
+  uint8_t reserved[6];
 } moteseal_device;
 
 // A device's chain of seals: the next index, the last epoch that was opened, and the predecessor
@@ -757,15 +773,15 @@ moteseal_error moteseal_schema_encode(const char *const *fields,
                                       size_t capacity,
                                       size_t *length);
 
-// Checks an encoded schema and sets a device's schema digest, record size and number of encrypted
-// columns.
+// Checks an encoded schema and sets a device's schema digest, record size, number of encrypted
+// columns and column groups.
 //
-// @param device  The device, already filled in; only `schema`, `record_size` and `encrypted` change.
-//        A schema with texts sets `record_size` to 0: records then have different lengths, as
-//        without fields.
+// @param device  The device, already filled in; only `schema`, `record_size`, `encrypted` and
+//        `column_groups` change. A schema with texts sets `record_size` to 0: records then have
+//        different lengths, as without fields.
 // @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 // @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-//         bytes; `ColumnGroups` if a column is in a group other than 0.
+//         bytes.
 moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
                                           size_t schema_length);
@@ -1035,7 +1051,8 @@ void moteseal_cipher_wipe(moteseal_cipher *cipher, size_t size);
 //        them.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,
 //         `NotPersisted`, `LevelsOutOfRange` (the device has no valid number of levels, or more
-//         than `size` has room for), `UnknownAlgorithm`.
+//         than `size` has room for), `UnknownAlgorithm`, `ColumnGroups` (the device has column groups:
+//         use a `moteseal_grouped_star`).
 moteseal_error moteseal_star_begin(moteseal_star *star,
                                    size_t size,
                                    const moteseal_device *device,
@@ -1083,6 +1100,61 @@ moteseal_error moteseal_star_close(moteseal_star *star,
 // @param size  The size of the star's memory in bytes.
 void moteseal_star_wipe(moteseal_star *star, size_t size);
 
+// Begins the star of the chain's open seal, for a device with column groups.
+//
+// @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes:
+//        `MOTESEAL_GROUPED_STAR_SIZE(levels * groups)` or more.
+// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
+//        record.
+// @param salt_key  32 secret bytes, as for `moteseal_star_begin`.
+// @param schema, schema_length  The device's encoded schema.
+// @return `BufferTooSmall` (`size` is less than `MOTESEAL_GROUPED_STAR_SIZE(1)`), `NotOpen`,
+//         `NotPersisted`, `LevelsOutOfRange` (the device has no valid number of levels, or `size` has
+//         no room for a digest for each level and group), `UnknownAlgorithm`, `NotOfThisSeal` (the
+//         schema is not the device's), `ColumnGroups` (the schema has no column groups), an error of
+//         schemas or of decoding.
+moteseal_error moteseal_grouped_star_begin(moteseal_grouped_star *star,
+                                           size_t size,
+                                           const moteseal_device *device,
+                                           moteseal_chain *chain,
+                                           const uint8_t *salt_key,
+                                           const uint8_t *schema,
+                                           size_t schema_length);
+
+// Adds the next event. The star keeps digests only: store the event itself elsewhere if you want
+// to send it.
+//
+// @param event, length  The event in the schema's format, encrypted with `moteseal_cipher_encrypt`:
+//        `record_size` bytes, or up to 65,535 bytes if `record_size` is 0.
+// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
+// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events). After an error, nothing
+//         has changed.
+moteseal_error moteseal_grouped_star_push(moteseal_grouped_star *star,
+                                          const uint8_t *event,
+                                          size_t length,
+                                          uint8_t *level);
+
+// Returns the number of events in the star.
+moteseal_error moteseal_grouped_star_count(const moteseal_grouped_star *star, uint32_t *events);
+
+// Ends the star and begins its seal, which you sign next.
+//
+// @param last_in_epoch, answers, cipher, seal  As for `moteseal_star_close`.
+// @return As `moteseal_star_close`; also `NotOfThisSeal` if the device has another schema. After an
+//         error, nothing has changed.
+moteseal_error moteseal_grouped_star_close(moteseal_grouped_star *star,
+                                           const moteseal_device *device,
+                                           moteseal_chain *chain,
+                                           uint8_t last_in_epoch,
+                                           const moteseal_answers *answers,
+                                           const moteseal_cipher *cipher,
+                                           moteseal_seal *seal);
+
+// Overwrites a star with zeros. Null is allowed.
+//
+// @param size  The size of the star's memory in bytes.
+void moteseal_grouped_star_wipe(moteseal_grouped_star *star, size_t size);
+
 // Begins the tree of the chain's open seal.
 //
 // @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes:
@@ -1094,7 +1166,8 @@ void moteseal_star_wipe(moteseal_star *star, size_t size);
 //        attacker who knows them can choose which events are sampled. The tree keeps no copy of
 //        them.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,
-//         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+//         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`, `ColumnGroups` (the device has
+//         column groups: use a `moteseal_grouped_star`).
 moteseal_error moteseal_tree_begin(moteseal_tree *tree,
                                    size_t size,
                                    const moteseal_device *device,

@@ -473,11 +473,15 @@ static void rejects_short_buffers(uint8_t algorithm) {
     IS(OK, moteseal_device_set_schema(&device, copy(schema, schema_length), schema_length));
     TRUE(device.record_size == 4);
     {
-        const char *grouped[] = {"seen::u8", "a::u8!@1"};
+        const char *grouped[] = {"seen::u8", "a::u8!@1"}, *plain[] = {"seen::u8", "a::u8@1"};
         uint8_t other[96];
         IS(OK, moteseal_schema_encode(grouped, 2, other, sizeof other, &length));
-        IS(COLUMN_GROUPS, moteseal_device_set_schema(&device, copy(other, length), length));
-        TRUE(device.record_size == 4);
+        IS(PLAIN_GROUP, moteseal_schema_encode(plain, 2, other, sizeof other, &length));
+        IS(OK, moteseal_schema_encode(grouped, 2, other, sizeof other, &length));
+        moteseal_device changed = device;
+        IS(OK, moteseal_device_set_schema(&changed, copy(other, length), length));
+        TRUE(changed.record_size == 2 && changed.column_groups == 3 && changed.encrypted == 1);
+        TRUE(device.record_size == 4 && device.column_groups == 0);
     }
     {
         const char *typed[] = {"t:Cel:i16/100?", "open::bool?", "note::text4?"};

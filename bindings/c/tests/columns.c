@@ -363,6 +363,72 @@ static void restores_keys_from_their_record_only(void) {
     IS(WRONG_COLUMN, moteseal_column_keys_restore(mote.keys, KEYS, other, one_length, record, length));
 }
 
+static void seals_column_groups_with_a_star_of_their_own(void) {
+    struct mote mote;
+    moteseal_seal seal = {0};
+    moteseal_signing_key key = {0};
+    moteseal_seal_info info;
+    uint8_t seed[32] = {1}, event[EVENT] = {0}, records[8 * EVENT], record[MOTESEAL_CHAIN_RECORD], signature[MOTESEAL_SIGNATURE];
+    uint8_t message[MOTESEAL_MAX_MESSAGE], bundle[2048];
+    size_t length = 0;
+    uint32_t count = 0;
+    start(&mote);
+    const size_t plain_length = encode(mote.schema, sizeof mote.schema, "a:Cel:i16!", "b::u16", "c:V:u16!aes");
+    const size_t room = MOTESEAL_GROUPED_STAR_SIZE(8 * 2);
+    moteseal_grouped_star *star = (moteseal_grouped_star *)(void *)guarded(room);
+    open_seal(&mote, 20);
+    IS(COLUMN_GROUPS, moteseal_grouped_star_begin(star, room, &mote.device, &mote.chain, salt_key, mote.schema, plain_length));
+
+    start(&mote);
+    mote.schema_length = encode(mote.schema, sizeof mote.schema, "a:Cel:i16!", "b::u16", "c:V:u16!aes@5");
+    IS(NOT_OF_THIS_SEAL, moteseal_grouped_star_begin(star, room, &mote.device, &mote.chain, salt_key, mote.schema, mote.schema_length));
+    IS(OK, moteseal_device_set_schema(&mote.device, mote.schema, mote.schema_length));
+    TRUE(mote.device.column_groups == 0x21);
+    IS(OK, begin_keys(&mote, 15, 20));
+    IS(NOT_OPEN, moteseal_grouped_star_begin(star, room, &mote.device, &mote.chain, salt_key, mote.schema, mote.schema_length));
+    open_seal(&mote, 20);
+    IS(COLUMN_GROUPS, begin_star(&mote));
+    moteseal_tree *tree = (moteseal_tree *)(void *)guarded(MOTESEAL_TREE_SIZE(4));
+    IS(COLUMN_GROUPS, moteseal_tree_begin(tree, MOTESEAL_TREE_SIZE(4), &mote.device, &mote.chain, salt_key));
+    IS(NULL_POINTER, moteseal_grouped_star_begin(NULL, room, &mote.device, &mote.chain, salt_key, mote.schema, mote.schema_length));
+    IS(NULL_POINTER, moteseal_grouped_star_begin(star, room, &mote.device, &mote.chain, salt_key, NULL, mote.schema_length));
+    IS(NOT_BEGUN, moteseal_grouped_star_push(star, event, EVENT, NULL));
+    for (size_t digests = 0; digests < 8 * 2; digests++) {
+        const size_t size = MOTESEAL_GROUPED_STAR_SIZE(digests);
+        moteseal_grouped_star *small = (moteseal_grouped_star *)(void *)guarded(size);
+        const moteseal_error error = moteseal_grouped_star_begin(small, size, &mote.device, &mote.chain, salt_key, mote.schema, mote.schema_length);
+        TRUE(error == (digests == 0 ? MOTESEAL_ERROR_BUFFER_TOO_SMALL : MOTESEAL_ERROR_LEVELS_OUT_OF_RANGE));
+    }
+    IS(OK, moteseal_grouped_star_begin(star, room, &mote.device, &mote.chain, salt_key, mote.schema, mote.schema_length));
+    IS(OK, begin_cipher(&mote, nonce));
+    for (uint8_t i = 0; i < 8; i++) {
+        memset(event, i, EVENT);
+        IS(OK, moteseal_cipher_encrypt(mote.cipher, i, event, EVENT));
+        IS(OK, moteseal_grouped_star_push(star, event, EVENT, NULL));
+        memcpy(records + i * EVENT, event, EVENT);
+    }
+    IS(WRONG_LENGTH, moteseal_grouped_star_push(star, event, EVENT - 1, NULL));
+    IS(OK, moteseal_grouped_star_count(star, &count));
+    TRUE(count == 8);
+    IS(NO_STREAM_SECRET, moteseal_grouped_star_close(star, &mote.device, &mote.chain, 1, NULL, NULL, &seal));
+    moteseal_device changed = mote.device;
+    changed.schema[0] ^= 1;
+    IS(NOT_OF_THIS_SEAL, moteseal_grouped_star_close(star, &changed, &mote.chain, 1, NULL, mote.cipher, &seal));
+    IS(OK, moteseal_grouped_star_close(star, &mote.device, &mote.chain, 1, NULL, mote.cipher, &seal));
+    for (size_t i = 0; i < room; i++) {
+        TRUE(((uint8_t *)star)[i] == 0);
+    }
+    IS(OK, moteseal_seal_info_of(&seal, &info));
+    TRUE(info.events == 8 && info.is_tree == 0);
+    IS(OK, moteseal_signing_key_from_bytes(&key, MOTESEAL_ED25519, seed, sizeof seed));
+    IS(OK, moteseal_seal_message(&seal, message, sizeof message, &length));
+    IS(OK, moteseal_sign(&key, message, length, signature));
+    IS(OK, moteseal_seal_commit(&seal, &mote.chain, record));
+    IS(OK, moteseal_bundle(&seal, mote.schema, mote.schema_length, records, sizeof records, signature, sizeof signature, bundle, sizeof bundle, &length));
+    moteseal_grouped_star_wipe(star, room);
+    moteseal_grouped_star_wipe(NULL, room);
+}
+
 int main(void) {
     counts_encrypted_columns();
     rejects_null_and_misaligned_pointers();
@@ -372,6 +438,7 @@ int main(void) {
     seals_no_event_that_was_not_encrypted();
     erases_the_keys_of_earlier_epochs();
     restores_keys_from_their_record_only();
+    seals_column_groups_with_a_star_of_their_own();
     printf("columns: %d checks, %d failures\n", checks, failures);
     return failures == 0 ? 0 : 1;
 }

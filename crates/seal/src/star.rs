@@ -11,8 +11,8 @@ mod replacing_digests;
 
 pub(crate) use groups::hash_groups;
 pub use groups::{
-    GroupedStar, RunningBlock, group_digests, group_header, join_groups, level_digest,
-    whole_block_digest,
+    GroupedStar, GroupedStarState, RunningBlock, group_digests, group_header, join_groups,
+    level_digest, whole_block_digest,
 };
 pub use replacing_digests::{Served, pruned_evidence, star_digests, star_evidence};
 

@@ -14,7 +14,8 @@
 
 use zeroize::Zeroizing;
 
-use crate::chacha::{WORDS, block};
+use crate::chacha::block;
+use moteseal_core::chacha::BLOCK_WORDS;
 
 /// The maximum epsilon of an answer, in thousandths.
 pub const MAX_EPSILON: u32 = 4000;
@@ -50,7 +51,7 @@ impl core::fmt::Debug for Noise<'_> {
 }
 
 /// The random numbers of a source for one field, epoch and query.
-pub(crate) struct Random(Zeroizing<[u32; WORDS]>);
+pub(crate) struct Random(Zeroizing<[u32; BLOCK_WORDS]>);
 
 /// The distribution of the noise of a source in a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

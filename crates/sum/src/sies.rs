@@ -28,6 +28,7 @@ use crate::field::Element;
 use crate::guard::Permit;
 use crate::noise::Noise;
 use crate::query::QueryId;
+use moteseal_core::chacha::BLOCK_WORDS;
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::MASKS;
 use moteseal_core::record::{DeviceId, GroupId};
@@ -460,7 +461,7 @@ impl SourceKey {
             return Err(EncryptError::SlotUsed);
         }
         let words = block(&self.device, slot.0.into(), permit.epoch());
-        let (key, share) = words.split_at(8);
+        let (key, share) = words[..WORDS].split_at(8);
         let mut message =
             integer(share).wrapping_add(&U256::from_u128(value).shl_vartime(SHARE_BITS));
         let sealed =
@@ -522,8 +523,14 @@ pub struct KeyTotals {
 impl KeyTotals {
     /// Adds the key and the share of a participant.
     pub fn add(&mut self, source: &SourceKey, slot: Slot, epoch: u64) {
-        let words = block(&source.device, slot.0.into(), epoch);
-        self.add_words(&words.map(u64::from), 1);
+        self.add_block(&block(&source.device, slot.0.into(), epoch));
+    }
+
+    fn add_block(&mut self, words: &[u32; BLOCK_WORDS]) {
+        for (total, word) in self.words.iter_mut().zip(words) {
+            *total = total.wrapping_add((*word).into());
+        }
+        self.sources += 1;
     }
 
     /// Adds the word sums of `sources` participants. The sums overflow only with more than `2^32 -
@@ -544,8 +551,7 @@ impl KeyTotals {
             for (bytes, words) in key.as_chunks_mut().0.iter_mut().zip(lanes.words()) {
                 *bytes = words[lane].to_le_bytes();
             }
-            let words = block(&key, slot.0.into(), epoch);
-            self.add_words(&words.map(u64::from), 1);
+            self.add_block(&block(&key, slot.0.into(), epoch));
         }
     }
 

@@ -82,7 +82,8 @@ impl Encryption {
     ) -> Option<&'b [u8]> {
         let out = buffer.get_mut(..record.len())?;
         out.copy_from_slice(record);
-        self.columns.encrypt(seq, out, self.streams.get_mut(..self.count)?).ok()?;
+        // The key streams are those of the schema.
+        self.columns.encrypt_checked(seq, out, self.streams.get_mut(..self.count)?).ok()?;
         Some(out)
     }
 }
@@ -232,6 +233,9 @@ impl<K: Flash> SealKeys for ColumnKeys<K> {
             let key = path.epoch_key().seal_key(device, index, field.suite?, &nonce);
             *place = KeyStream::new(key);
             count += 1;
+        }
+        if count != schema.encrypted_count() {
+            return None;
         }
         let commitments =
             KeyCommitments::new(nonce, streams.get(..count)?.iter().map(KeyStream::key))?;

@@ -12,7 +12,8 @@ pub enum Fault {
     /// The schema is invalid, its records are longer than 65,535 bytes, or a reading does not have
     /// its record size.
     Schema,
-    /// The schema has column groups, which this firmware cannot seal.
+    /// The schema has more column groups than this firmware supports, or the mote is to seal them as
+    /// trees.
     ColumnGroups,
     /// The flash does not contain the readings that the provisioning selects.
     Readings,

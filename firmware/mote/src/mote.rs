@@ -33,7 +33,7 @@ use crate::flash::{Flash, NoFlash};
 use crate::health::{Counts, MoteHealth};
 use crate::listener::Listener;
 use crate::notice::{Notice, OnNotice};
-use crate::open_seal::{Open, begin, events_of, sign};
+use crate::open_seal::{MAX_GROUPS, Open, begin, events_of, sign};
 use crate::readings::{Next, Readings};
 use crate::retry::Retry;
 use crate::trusted_clock::TrustedClock;
@@ -56,6 +56,8 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize, U = NoFlash> {
     session: DeviceSession,
     schema: Digest,
     framing: Framing,
+    /// Whether the schema has column groups.
+    has_groups: bool,
     durable: &'d mut Durable<F>,
     readings: R,
     /// The place of the next reading, and the time at which the mote takes it.
@@ -105,6 +107,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             clock: TrustedClock::new(durable.memory().time_floor()),
             schema: Digest::NULL,
             framing: Framing::Prefixed,
+            has_groups: false,
             place: 0,
             counts: Counts { readings: 0, given_up: 0 },
             durable,
@@ -139,15 +142,16 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
     /// Starts the mote. Call this before any other method.
     ///
     /// # Errors
-    /// `Schema`, `Levels`, `NoKeys`, `Journal`.
+    /// `Schema`, `ColumnGroups`, `Levels`, `NoKeys`, `Journal`.
     pub fn start(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         let schema = Schema::decode(self.provisioning.schema).map_err(|_| Fault::Schema)?;
         self.framing = schema
             .record_size()
             .map_or(Some(Framing::Prefixed), Framing::fixed)
             .ok_or(Fault::Schema)?;
-        // A mote has one digest for each level, so it must not seal column groups.
-        if !schema.groups().is_empty() {
+        self.has_groups = !schema.groups().is_empty();
+        let is_tree = self.provisioning.scheme == Scheme::Tree;
+        if self.has_groups && (is_tree || schema.groups().len() > MAX_GROUPS) {
             return Err(Fault::ColumnGroups);
         }
         if schema.encrypted_count() == 0 {
@@ -399,7 +403,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
             return Ok(false);
         }
         let memory = self.durable.memory();
-        let framing = self.framing;
+        let (framing, scheme) = (self.framing, self.scheme());
         let (unix_ms, record) = match self.readings.next(self.place) {
             Next::Reading(_, record) if !fits(framing, record) => return Err(Fault::Schema),
             Next::Reading(unix_ms, record) => (unix_ms, record),
@@ -468,7 +472,6 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
                 self.durable.skip_index()?;
             }
             let index = self.durable.open_seal(epoch)?;
-            let scheme = self.durable.memory().settings().scheme;
             let announced = self.session.round_of(epoch);
             if let Some(keys) = &mut self.keys {
                 keys.advance(epoch)?;
@@ -656,10 +659,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
         }
     }
 
-    /// Returns the scheme of the next seal.
+    /// Returns the scheme of the next seal: that of the settings, or a star if the schema has column
+    /// groups.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
-        self.durable.memory().settings().scheme
+        if self.has_groups { Scheme::Star } else { self.durable.memory().settings().scheme }
     }
 }
 

@@ -8,14 +8,15 @@ use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
+use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
+use moteseal_core::schema::{GroupLayout, Schema};
 use moteseal_core::signature::{SignError, Signer as _};
 use moteseal_seal::device_session::link_statement;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::sample::Forwarder;
-use moteseal_seal::star::PushError;
+use moteseal_seal::star::{GroupedStarState, LevelDigest, PushError};
 use moteseal_seal::stream::{
     self, Open as OpenItem, Selection, encode_part_head, encode_part_tail,
 };
@@ -29,12 +30,25 @@ use crate::fault::Fault;
 /// The height of a tree. It allows about a million events.
 const HEIGHT: usize = 20;
 
+/// The maximum number of column groups of the schema.
+pub(crate) const MAX_GROUPS: usize = 2;
+
 /// The hashing state of an open seal, from which the seal's root is computed.
 // The variants differ in size, but there is no heap to which the larger one could be moved.
 #[allow(clippy::large_enum_variant)]
 enum Fold<const L: usize> {
     Star(Star<L>),
-    Tree { tree: Tree<HEIGHT>, counters: Counters, key: LevelKey },
+    /// The star of a schema with column groups. It is in two parts, so that no copy of the digests is
+    /// made on the stack.
+    Grouped {
+        star: GroupedStarState,
+        digests: [[LevelDigest; MAX_GROUPS]; L],
+    },
+    Tree {
+        tree: Tree<HEIGHT>,
+        counters: Counters,
+        key: LevelKey,
+    },
 }
 
 /// An open seal for groups of at most `L` levels, with a buffer of `N` bytes for events that the
@@ -69,27 +83,36 @@ impl Items {
 }
 
 impl<const L: usize, const N: usize> Open<L, N> {
-    /// Opens a seal. Returns `None` if the group has more than `L` levels.
+    /// Opens a seal. `layout` has the column groups of the schema, if it has any: such a seal is a
+    /// star. Returns `None` if the group of devices has more than `L` levels, or the schema has more
+    /// than [`MAX_GROUPS`] groups.
     pub(crate) fn new(
         provisioning: &Provisioning<'_>,
-        framing: Framing,
+        (framing, layout): (Framing, Option<GroupLayout>),
         (index, epoch): (SealIndex, EpochNumber),
         scheme: Scheme,
         announced: Round,
         encryption: Option<Encryption>,
     ) -> Option<Self> {
         let salt = SaltKey::new(*provisioning.salt_key).salt(provisioning.device, index);
-        let fold = match scheme {
-            Scheme::Star => Fold::Star(Star::with_levels(
-                provisioning.device,
-                index,
-                &salt,
-                framing,
-                provisioning.levels,
-            )?),
-            Scheme::Tree => Fold::Tree {
+        let (device, levels) = (provisioning.device, provisioning.levels);
+        let fold = match (scheme, layout) {
+            (Scheme::Star, None) => {
+                Fold::Star(Star::with_levels(device, index, &salt, framing, levels)?)
+            }
+            (Scheme::Star, Some(layout)) => {
+                if usize::from(levels) > L || layout.all().len() > MAX_GROUPS {
+                    return None;
+                }
+                let of_star = (layout, framing);
+                Fold::Grouped {
+                    star: GroupedStarState::new(device, index, &salt, of_star, levels)?,
+                    digests: [[LevelDigest::EMPTY; MAX_GROUPS]; L],
+                }
+            }
+            (Scheme::Tree, _) => Fold::Tree {
                 tree: Tree::new(),
-                counters: Counters::new(provisioning.levels),
+                counters: Counters::new(levels),
                 key: LevelKey::new(&salt),
             },
         };
@@ -116,6 +139,7 @@ impl<const L: usize, const N: usize> Open<L, N> {
         let level = match &mut self.fold {
             // A star always has room, because its forwarder gives up levels if necessary.
             Fold::Star(star) => star.push(record)?,
+            Fold::Grouped { star, digests } => star.push(digests.as_flattened_mut(), record)?,
             Fold::Tree { tree, counters, key } => {
                 let level = key.level(counters.total(), counters.levels());
                 if tree.len() >= Tree::<HEIGHT>::CAPACITY
@@ -149,7 +173,8 @@ impl<const L: usize, const N: usize> Open<L, N> {
         position: &Position,
         answers: &Answers,
     ) -> Seal<Unverified> {
-        let scheme = if matches!(self.fold, Fold::Star(_)) { Scheme::Star } else { Scheme::Tree };
+        let scheme =
+            if matches!(self.fold, Fold::Tree { .. }) { Scheme::Tree } else { Scheme::Star };
         let mut statement = Statement::new(
             scheme,
             provisioning.group,
@@ -164,17 +189,16 @@ impl<const L: usize, const N: usize> Open<L, N> {
         statement.salt = SaltKey::new(*provisioning.salt_key).salt(provisioning.device, self.index);
         statement.answered = *answers;
         let root = match &mut self.fold {
-            Fold::Star(star) => {
-                let (counters, mut digests) = star.close_in_place();
-                statement.counters = counters;
-                for (level, digest) in
-                    (0..provisioning.levels).map(moteseal_core::Level).zip(&mut digests)
-                {
-                    if statement.is_null(level) {
-                        *digest = Digest::NULL;
+            Fold::Star(star) => root_of_star(&mut statement, star.close_in_place()),
+            Fold::Grouped { star, digests } => {
+                statement.groups = star.groups();
+                let mut of_levels = [Digest::NULL; L];
+                let counters = star.close(digests.as_flattened_mut(), |level, _, digest| {
+                    if let Some(place) = of_levels.get_mut(level) {
+                        *place = digest;
                     }
-                }
-                star::root(&counters, &digests)
+                });
+                root_of_star(&mut statement, (counters, of_levels))
             }
             Fold::Tree { tree, counters, .. } => {
                 statement.counters = *counters;
@@ -185,12 +209,28 @@ impl<const L: usize, const N: usize> Open<L, N> {
     }
 }
 
+/// Returns the root of a star with these counters and digests, and writes its counters to the
+/// statement.
+#[inline(never)]
+fn root_of_star<const L: usize>(
+    statement: &mut Statement,
+    (counters, mut digests): (Counters, [Digest; L]),
+) -> Digest {
+    statement.counters = counters;
+    for (level, digest) in (0..counters.levels()).map(Level).zip(&mut digests) {
+        if statement.is_null(level) {
+            *digest = Digest::NULL;
+        }
+    }
+    star::root(&counters, &digests)
+}
+
 /// Opens a seal, with the keys of the schema's encrypted columns if it has any, and the number of the
 /// mote's starts. This function is never inlined, so that its temporary values occupy the stack only
 /// during the call.
 ///
 /// # Errors
-/// `NoKeys`.
+/// `NoKeys`, `Schema`.
 #[inline(never)]
 pub(crate) fn begin<const L: usize, const N: usize>(
     open: &mut Option<Open<L, N>>,
@@ -204,7 +244,9 @@ pub(crate) fn begin<const L: usize, const N: usize>(
     let encryption = keys.map(|keys| keys.encryption(provisioning.schema, seal, starts));
     // Without its keys, nothing is sealed in plaintext.
     let encryption = encryption.map(|encryption| encryption.ok_or(Fault::NoKeys)).transpose()?;
-    *open = Open::new(provisioning, framing, which, scheme, announced, encryption);
+    let schema = Schema::decode(provisioning.schema).map_err(|_| Fault::Schema)?;
+    let layout = GroupLayout::new(&schema, schema.groups());
+    *open = Open::new(provisioning, (framing, layout), which, scheme, announced, encryption);
     Ok(())
 }
 

@@ -22,6 +22,7 @@ const SOURCES: &[&str] = &[
     "column_keys",
     "cipher",
     "star",
+    "grouped_star",
     "tree",
     "seal",
     "urgent",
@@ -45,9 +46,10 @@ const INTRODUCTION: &str = "\
  *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};`, and begin it
  *    before any other use: the comments state which functions begin a state. You choose the size
  *    of a star, a tree, column keys, a cipher and a broadcast receiver: reserve
- *    MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height), MOTESEAL_COLUMN_KEYS_SIZE(columns),
- *    MOTESEAL_CIPHER_SIZE(columns) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
- *    aligned to 8 bytes. The function that begins the state checks size and alignment.
+ *    MOTESEAL_STAR_SIZE(levels), MOTESEAL_GROUPED_STAR_SIZE(digests), MOTESEAL_TREE_SIZE(height),
+ *    MOTESEAL_COLUMN_KEYS_SIZE(columns), MOTESEAL_CIPHER_SIZE(columns) or
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and aligned to 8 bytes. The function
+ *    that begins the state checks size and alignment.
  *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
  *    Do not copy a permit, a guard, a chain or a cipher: each prevents a number from being used
  *    twice, and with a copy the number could be used twice.
@@ -67,6 +69,10 @@ const MACROS: &[(&str, &str)] = &[
     (
         "MOTESEAL_STAR_SIZE",
         "Bytes of memory for a star of a group with at most `levels` levels (1 to 32).",
+    ),
+    (
+        "MOTESEAL_GROUPED_STAR_SIZE",
+        "Bytes of memory for a star with column groups, with at most `digests` digests: the group's levels (1 to 32) times the column groups (2 to 8).",
     ),
     (
         "MOTESEAL_TREE_SIZE",

@@ -208,7 +208,8 @@ pub unsafe extern "C" fn moteseal_cipher_encrypt(
             return Err(Error::SequenceReused);
         }
         cipher.has_failed = true;
-        cipher.columns.encrypt(Sequence(sequence), event, streams)?;
+        // The key streams are those of the schema.
+        cipher.columns.encrypt_checked(Sequence(sequence), event, streams)?;
         (cipher.encrypted, cipher.has_failed) = (sequence + 1, false);
         Ok(())
     })

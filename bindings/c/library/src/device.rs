@@ -68,8 +68,11 @@ pub struct moteseal_device {
     /// The number of encrypted columns of the schema. If it is not 0, a seal and an urgent event need
     /// a `moteseal_cipher`.
     pub encrypted: u8,
+    /// The column groups of the schema: bit `g` is group `g`. If it is not 0, a seal needs a
+    /// `moteseal_grouped_star`.
+    pub column_groups: u8,
     /// Zeros.
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 6],
 }
 
 /// Converts an algorithm's number in the header (`MOTESEAL_ED25519` or `MOTESEAL_ESP256`).
@@ -170,7 +173,8 @@ pub unsafe extern "C" fn moteseal_device_from_roster(
             levels: period.levels,
             algorithm: number_of(current.algorithm)?,
             encrypted: 0,
-            reserved: [0; 7],
+            column_groups: 0,
+            reserved: [0; 6],
         };
         // SAFETY: the caller keeps the header's contract.
         unsafe { put(device, value) }
@@ -241,15 +245,15 @@ pub unsafe extern "C" fn moteseal_schema_encode(
     })
 }
 
-/// Checks an encoded schema and sets a device's schema digest, record size and number of encrypted
-/// columns.
+/// Checks an encoded schema and sets a device's schema digest, record size, number of encrypted
+/// columns and column groups.
 ///
-/// @param device  The device, already filled in; only `schema`, `record_size` and `encrypted` change.
-///        A schema with texts sets `record_size` to 0: records then have different lengths, as
-///        without fields.
+/// @param device  The device, already filled in; only `schema`, `record_size`, `encrypted` and
+///        `column_groups` change. A schema with texts sets `record_size` to 0: records then have
+///        different lengths, as without fields.
 /// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
 /// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
-///         bytes; `ColumnGroups` if a column is in a group other than 0.
+///         bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_device_set_schema(
     device: *mut moteseal_device,
@@ -261,13 +265,11 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
         // moteseal_device.
         let (device, schema) =
             unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
-        if !schema.groups().is_empty() {
-            return Err(Error::ColumnGroups);
-        }
         device.record_size =
             u16::try_from(schema.record_size().unwrap_or(0)).map_err(|_| Error::WrongLength)?;
         device.encrypted =
             u8::try_from(schema.encrypted_count()).map_err(|_| Error::TooManyEncryptedFields)?;
+        device.column_groups = schema.groups().bits();
         device.schema = schema.digest().0;
         Ok(())
     })

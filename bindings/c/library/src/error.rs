@@ -263,7 +263,8 @@ pub enum moteseal_error {
     NoFirstGroup = 159,
     /// A column in a group other than 0 that is not encrypted.
     PlainGroup = 160,
-    /// A schema with column groups, which this library cannot seal.
+    /// The device has column groups, which only a `moteseal_grouped_star` seals, or it has none, and
+    /// needs a `moteseal_star` or a `moteseal_tree`.
     ColumnGroups = 161,
 
     // Encrypted columns.

@@ -44,8 +44,9 @@ macro_rules! storage {
 
 storage! {
     moteseal_star: MOTESEAL_STAR_SIZE(levels) = 104 + 112;
+    moteseal_grouped_star: MOTESEAL_GROUPED_STAR_SIZE(digests) = 504 + 112;
     moteseal_tree: MOTESEAL_TREE_SIZE(height) = 224 + 32;
     moteseal_column_keys: MOTESEAL_COLUMN_KEYS_SIZE(columns) = 48 + 1088;
-    moteseal_cipher: MOTESEAL_CIPHER_SIZE(columns) = 464 + 136;
+    moteseal_cipher: MOTESEAL_CIPHER_SIZE(columns) = 464 + 120;
     moteseal_broadcast: MOTESEAL_BROADCAST_SIZE(block) = 328 + 48;
 }

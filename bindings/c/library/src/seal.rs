@@ -10,7 +10,7 @@ use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::confidential::KeyCommitments;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{Groups, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey};
 
 use crate::boundary::{
@@ -104,6 +104,7 @@ pub(crate) struct OpenSeal {
     epoch: EpochNumber,
     device: DeviceId,
     levels: u8,
+    groups: Groups,
 }
 
 /// What a star or tree contributes to its seal.
@@ -118,10 +119,15 @@ impl OpenSeal {
         device: &moteseal_device,
         chain: &Chain,
         salt_key: &SaltKey,
+        groups: Groups,
     ) -> Result<Self, Error> {
         device.check()?;
+        if device.column_groups != groups.bits() {
+            return Err(Error::ColumnGroups);
+        }
         let ((index, epoch), (_, id)) = (chain.opened()?, device.ids());
-        Ok(Self { index, epoch, salt: salt_key.salt(id, index), device: id, levels: device.levels })
+        let (salt, levels) = (salt_key.salt(id, index), device.levels);
+        Ok(Self { index, epoch, salt, device: id, levels, groups })
     }
 }
 
@@ -145,7 +151,8 @@ impl<'c> Closing<'c> {
         last_in_epoch: u8,
         answers: Option<&'c moteseal_answers>,
     ) -> Result<Self, Error> {
-        let is_this = chain.opened()? == (open_seal.index, open_seal.epoch);
+        let is_this = chain.opened()? == (open_seal.index, open_seal.epoch)
+            && device.column_groups == open_seal.groups.bits();
         if !is_this || device.ids().1 != open_seal.device || device.levels != open_seal.levels {
             return Err(Error::NotOfThisSeal);
         }
@@ -190,7 +197,7 @@ impl<'c> Closing<'c> {
         statement.restart = chain.restarted(open_seal.index);
         statement.schema = Digest(device.schema);
         statement.keys = keys;
-        statement.salt = open_seal.salt;
+        (statement.salt, statement.groups) = (open_seal.salt, open_seal.groups);
         statement.counters = folded.counters;
         if let Some(answers) = self.answers {
             statement.answered = *answers;
@@ -608,9 +615,6 @@ pub unsafe extern "C" fn moteseal_bundle(
         let of_schema = Schema::decode(schema)?;
         if of_schema.digest() != closed.statement().schema {
             return Err(Error::NotOfThisSeal);
-        }
-        if !of_schema.groups().is_empty() {
-            return Err(Error::ColumnGroups);
         }
         closed.check_events(records.len())?;
         let mut writer = Writer::new(out);

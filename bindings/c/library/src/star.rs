@@ -4,6 +4,7 @@
 use ::moteseal_seal::level::SaltKey;
 use ::moteseal_seal::star::{LevelDigest, PushError, StarState};
 use moteseal_core::record::{MAX_LEVELS, Scheme};
+use moteseal_core::schema::Groups;
 
 use crate::boundary::{
     Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
@@ -60,7 +61,8 @@ impl From<PushError> for Error {
 ///        them.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,
 ///         `NotPersisted`, `LevelsOutOfRange` (the device has no valid number of levels, or more
-///         than `size` has room for), `UnknownAlgorithm`.
+///         than `size` has room for), `UnknownAlgorithm`, `ColumnGroups` (the device has column groups:
+///         use a `moteseal_grouped_star`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_begin(
     star: *mut moteseal_star,
@@ -73,7 +75,7 @@ pub unsafe extern "C" fn moteseal_star_begin(
         let capacity = capacity(star, size)?;
         // SAFETY: the caller keeps the header's contract.
         let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
-        let open_seal = OpenSeal::new(device, chain, &SaltKey::new(*key))?;
+        let open_seal = OpenSeal::new(device, chain, &SaltKey::new(*key), Groups::NONE)?;
         let ((_, id), levels) = (device.ids(), usize::from(device.levels));
         let open =
             StarState::new(id, open_seal.index, &open_seal.salt, device.framing(), device.levels)

@@ -5,6 +5,7 @@ use ::moteseal_seal::level::{Counters, LevelKey, SaltKey};
 use ::moteseal_seal::tree::{TreeFull, TreeState};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
+use moteseal_core::schema::Groups;
 
 use crate::boundary::{
     Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
@@ -79,7 +80,8 @@ impl Open {
 ///        attacker who knows them can choose which events are sampled. The tree keeps no copy of
 ///        them.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,
-///         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+///         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`, `ColumnGroups` (the device has
+///         column groups: use a `moteseal_grouped_star`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_begin(
     tree: *mut moteseal_tree,
@@ -92,7 +94,7 @@ pub unsafe extern "C" fn moteseal_tree_begin(
         let height = capacity(tree, size)?;
         // SAFETY: the caller keeps the header's contract.
         let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
-        let open_seal = OpenSeal::new(device, chain, &SaltKey::new(*key))?;
+        let open_seal = OpenSeal::new(device, chain, &SaltKey::new(*key), Groups::NONE)?;
         let key = LevelKey::new(&open_seal.salt);
         let (counters, record_size) = (Counters::new(device.levels), device.record_size);
         let open = Open { open_seal, key, counters, record_size, tree: TreeState::new() };

@@ -26,6 +26,9 @@ use program::{Firmware, Program, flash_of};
 const ALL_FLASH: u64 = 64 * 1024;
 const ALL_STACK: u64 = 8 * 1024;
 
+/// The bar of the encryption of an event of 4 bytes, in instructions.
+const ENCRYPTED_EVENT: u64 = 150;
+
 /// The bar of updates of the firmware, in bytes of flash.
 const UPDATE_FLASH: u64 = 6 * 1024;
 
@@ -112,12 +115,12 @@ fn encryption(figures: &mut Figures, run: &Program, inputs: &Inputs) {
     part.row("flash", "bytes", run.flash, None);
     let work = ["one", "two", "aes", "root", "advance", "keys"];
     part.row("stack", "bytes", deepest(run, &work), None);
-    for (what, work) in [
-        ("an event of 4 bytes, one column, ChaCha20", "one"),
-        ("an event of 4 bytes, two columns, ChaCha20", "two"),
-        ("an event of 4 bytes, one column, AES-128-CTR", "aes"),
+    for (what, work, bar) in [
+        ("an event of 4 bytes, one column, ChaCha20", "one", Some(ENCRYPTED_EVENT)),
+        ("an event of 4 bytes, two columns, ChaCha20", "two", None),
+        ("an event of 4 bytes, one column, AES-128-CTR", "aes", None),
     ] {
-        part.row(what, "instructions", run.get(work).div_ceil(run.get("events")), None);
+        part.row(what, "instructions", run.get(work).div_ceil(run.get("events")), bar);
     }
     let advance = run.get("advance").div_ceil(run.get("epochs"));
     part.row(
@@ -243,6 +246,21 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
         1023,
         Some(1536),
     );
+
+    let grouped = run("star16_groups", &inputs.grouped_star());
+    grouped.expect("root", &inputs.grouped_root());
+    let mut part = Part::new("star, L = 16, two column groups");
+    part.row("RAM", "bytes", grouped.get("state.bytes"), None);
+    part.row("flash", "bytes", grouped.flash, None);
+    part.row("stack", "bytes", deepest(&grouped, &["push", "close"]), None);
+    part.row(
+        "an event of 4 bytes",
+        "instructions",
+        grouped.get("push").div_ceil(grouped.get("events")),
+        Some(1000),
+    );
+    part.row("closing an epoch", "instructions", grouped.get("close"), None);
+    figures.add(part);
 
     let seal = run("seal", &inputs.seal());
     let mut part = Part::new("star, L = 16, with its statement and upload item, signed elsewhere");

@@ -196,6 +196,8 @@ impl Column {
     }
 }
 
+/// Encrypts or decrypts the text cell that follows `skip` other ones after the first `start` bytes.
+#[inline(never)]
 fn apply_text(
     seq: Sequence,
     record: &mut [u8],

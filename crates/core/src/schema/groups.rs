@@ -381,13 +381,15 @@ impl GroupLayout {
             }
             out.ends[group] = u8::try_from(count).unwrap_or(u8::MAX);
         }
-        for (cell, field) in fields().filter(|field| field.kind == FieldType::Text).enumerate() {
-            out.texts[usize::from(field.group) % MAX_GROUPS] |= 1 << cell;
-            out.text_cells += 1;
+        for field in fields() {
+            if field.kind == FieldType::Text {
+                out.texts[usize::from(field.group) % MAX_GROUPS] |= 1 << out.text_cells;
+                out.text_cells += 1;
+            } else {
+                let length = u16::try_from(field.kind.size()).unwrap_or(u16::MAX);
+                out.fixed = out.fixed.saturating_add(length);
+            }
         }
-        let size =
-            |field: Field<'_>| if field.kind == FieldType::Text { 0 } else { field.kind.size() };
-        out.fixed = u16::try_from(fields().map(size).sum::<usize>()).unwrap_or(u16::MAX);
         Some(out)
     }
 

@@ -209,6 +209,38 @@ proptest! {
             prop_assert_eq!(&cell, &whole[at..at + width]);
         }
     }
+
+    #[test]
+    fn the_cell_before_does_not_matter(
+        cells in proptest::collection::vec((0_u64..40, 0_usize..10), 1..30),
+        suite in proptest::sample::select(&Suite::ALL[..]),
+    ) {
+        let key = key(ColumnId([5; 16]), suite, 0, 0);
+        let whole = whole_stream(&key, 400);
+        let mut stream = KeyStream::new(key);
+        for (seq, width) in cells {
+            let mut cell = vec![0; width];
+            stream.apply_cell(Sequence(seq), &mut cell).unwrap();
+            let at = seq as usize * width;
+            prop_assert_eq!(&cell, &whole[at..at + width]);
+        }
+    }
+
+    #[test]
+    fn the_key_stream_continues_after_2_to_the_32_events(
+        seqs in proptest::collection::vec((1_u64 << 32) - 40..(1 << 32) + 40, 1..20),
+    ) {
+        let key = key(ColumnId([5; 16]), Suite::ChaCha20, 0, 0);
+        let mut whole = ChaCha20Rng::from_seed(*key.expose());
+        let mut stream = KeyStream::new(key);
+        for seq in seqs {
+            let (mut cell, mut expected) = ([0; 4], [0; 4]);
+            stream.apply_cell(Sequence(seq), &mut cell).unwrap();
+            whole.set_word_pos(seq.into());
+            whole.fill_bytes(&mut expected);
+            prop_assert_eq!(cell, expected);
+        }
+    }
 }
 
 /// Compares texts of values of one field.
@@ -309,6 +341,9 @@ fn keys_of_the_wrong_number_or_suite_are_refused_and_change_nothing() {
         columns.encrypt(Sequence(0), record, streams).unwrap_err().name()
     };
     assert_eq!(refused(&mut record, &mut swapped), "WrongSuite");
+    let mut second = streams(&schema, 0, 0);
+    second[1] = KeyStream::new(key(ColumnId([5; 16]), Suite::ChaCha20, 0, 0));
+    assert_eq!(refused(&mut record, &mut second), "WrongSuite");
     assert_eq!(refused(&mut record, &mut swapped[..1]), "KeyCount");
     assert_eq!(refused(&mut record, &mut []), "KeyCount");
     assert_eq!(record, [1, 2]);

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use super::{LevelDigest, PushError, Served, StarState, block_digest};
+use super::{LevelDigest, PushError, Served, StarState, block_digest, chain_start, link};
 use crate::level::{Counters, Salt};
 use moteseal_core::digest::{Digest, compress256, tag};
 use moteseal_core::record::{DeviceId, Framing, Level, SealIndex};
@@ -34,6 +34,24 @@ impl LevelDigest {
         // The length does not count the first 64 bytes of a header.
         digest.length = 64;
         digest
+    }
+
+    /// Adds the cells of an event. The most frequent lengths take few instructions.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)]
+    fn update_cells(&mut self, cells: &[u8]) {
+        let at = self.length as usize % 64;
+        match (cells, &mut self.buffer[at..]) {
+            ([a, b], [x, y, _, ..]) => {
+                (*x, *y) = (*a, *b);
+                self.length += 2;
+            }
+            ([a, b, c, d], [w, x, y, z, _, ..]) => {
+                (*w, *x, *y, *z) = (*a, *b, *c, *d);
+                self.length += 4;
+            }
+            _ => self.update(cells),
+        }
     }
 }
 
@@ -166,20 +184,145 @@ pub fn whole_block_digest(
     level_digest(&digests[..layout.all().len()])
 }
 
+/// The state of a running star of a schema with column groups, without its digests. The caller stores
+/// the digests, one [`LevelDigest`] for each level and group, and passes them to each call.
+/// [`GroupedStar`] contains both. This type is for callers that know the numbers of levels and groups
+/// only at run time.
+#[derive(Clone)]
+pub struct GroupedStarState {
+    state: StarState,
+    layout: GroupLayout,
+    /// The range of the cells of each group in an event, ascending by group; empty if they are not
+    /// consecutive bytes at the same place in every event.
+    ranges: [(u16, u16); MAX_GROUPS],
+}
+
+impl GroupedStarState {
+    /// Creates the state of an empty star for the seal `index` of `device`, in a group of devices with
+    /// `levels` levels. Returns `None` if `levels` is not 1 to 32, or if the layout hides a group. The
+    /// digests that the caller passes must initially be [`LevelDigest::EMPTY`].
+    #[must_use]
+    pub fn new(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        (layout, framing): (GroupLayout, Framing),
+        levels: u8,
+    ) -> Option<Self> {
+        if !layout.hidden().is_empty() {
+            return None;
+        }
+        let state = StarState::new(device, index, salt, framing, levels)?;
+        let mut ranges = [(0, 0); MAX_GROUPS];
+        for (group, range) in layout.all().iter().zip(&mut ranges) {
+            let ends = layout.cells(group).stride().map(|(start, length)| (start, start + length));
+            let ends = ends.and_then(|(start, end)| {
+                Some((u16::try_from(start).ok()?, u16::try_from(end).ok()?))
+            });
+            *range = ends.unwrap_or_default();
+        }
+        Some(Self { state, layout, ranges })
+    }
+
+    /// Returns the number of events so far.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u32 {
+        self.state.len()
+    }
+
+    /// Returns the groups of the schema.
+    #[must_use]
+    pub const fn groups(&self) -> Groups {
+        self.layout.all()
+    }
+
+    /// Adds the next event and returns its level.
+    ///
+    /// # Errors
+    /// [`PushError`].
+    ///
+    /// # Panics
+    /// If there are fewer digests than levels times groups.
+    pub fn push(&mut self, digests: &mut [LevelDigest], event: &[u8]) -> Result<Level, PushError> {
+        let (level, _) = self.state.advance(event)?;
+        let groups = self.layout.all().len();
+        let of_level = &mut digests[usize::from(level.0) * groups..][..groups];
+        for ((place, running), &(start, end)) in of_level.iter_mut().enumerate().zip(&self.ranges) {
+            if running.count == 0 {
+                let (device, index) = (self.state.device, self.state.index);
+                *running = LevelDigest::of_group(device, index, level, self.group(place));
+            }
+            running.count += 1;
+            match event.get(start.into()..end.into()) {
+                Some(cells) if end > 0 => running.update_cells(cells),
+                _ => self.update(place, running, event),
+            }
+        }
+        Ok(level)
+    }
+
+    /// Returns the group at this place of the schema's groups.
+    fn group(&self, place: usize) -> u8 {
+        self.layout.all().iter().nth(place).unwrap_or_default()
+    }
+
+    /// Adds the cells of a group that are not consecutive bytes.
+    #[inline(never)]
+    fn update(&self, place: usize, running: &mut LevelDigest, event: &[u8]) {
+        self.layout.cells(self.group(place)).frame(event, |bytes| running.update(bytes));
+    }
+
+    /// Ends the epoch. Returns the number of events per level, and calls `each(level, count, digest)`
+    /// for every level of the group of devices, from level 0 up. The digest of an empty level is null.
+    /// Afterwards the state accepts no more events, and the digests are those of an empty star.
+    pub fn close(
+        &mut self,
+        digests: &mut [LevelDigest],
+        mut each: impl FnMut(usize, u32, Digest),
+    ) -> Counters {
+        let mut counters = Counters::new(self.state.used);
+        let of_levels = digests.chunks_exact_mut(self.layout.all().len());
+        for (level, (groups, count)) in of_levels.zip(counters.as_mut_slice()).enumerate() {
+            *count = groups.first().map_or(0, |first| first.count);
+            let mut digest = Digest::NULL;
+            if *count > 0 {
+                let mut of_groups = [Digest::NULL; MAX_GROUPS];
+                for (running, digest) in groups.iter_mut().zip(&mut of_groups) {
+                    *digest = running.finish();
+                }
+                digest = level_digest(&of_groups[..groups.len()]);
+            }
+            groups.fill(LevelDigest::EMPTY);
+            each(level, *count, digest);
+        }
+        self.state.total = u32::MAX;
+        counters
+    }
+
+    /// Ends the epoch. Returns the number of events per level, and the root over all levels.
+    /// Afterwards the state accepts no more events.
+    #[must_use]
+    pub fn close_to_root(&mut self, digests: &mut [LevelDigest]) -> (Counters, Digest) {
+        let mut root = chain_start();
+        let counters = self.close(digests, |_, count, digest| root = link(&root, count, &digest));
+        (counters, root)
+    }
+}
+
 /// The running star of one seal of a schema with column groups. It has `L` levels of at most `G`
 /// groups each, which take 112 bytes each.
 #[derive(Clone)]
 pub struct GroupedStar<const L: usize, const G: usize> {
-    state: StarState,
-    layout: GroupLayout,
+    state: GroupedStarState,
     levels: [[LevelDigest; G]; L],
 }
 
 impl<const L: usize, const G: usize> fmt::Debug for GroupedStar<L, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupedStar")
-            .field("groups", &self.layout.all())
-            .field("events", &self.state.len())
+            .field("groups", &self.groups())
+            .field("events", &self.len())
             .finish_non_exhaustive()
     }
 }
@@ -193,14 +336,14 @@ impl<const L: usize, const G: usize> GroupedStar<L, G> {
         device: DeviceId,
         index: SealIndex,
         salt: &Salt,
-        (layout, framing): (GroupLayout, Framing),
+        of_records: (GroupLayout, Framing),
         levels: u8,
     ) -> Option<Self> {
-        if usize::from(levels) > L || layout.all().len() > G || !layout.hidden().is_empty() {
+        if usize::from(levels) > L || of_records.0.all().len() > G {
             return None;
         }
-        let state = StarState::new(device, index, salt, framing, levels)?;
-        Some(Self { state, layout, levels: [[LevelDigest::EMPTY; G]; L] })
+        let state = GroupedStarState::new(device, index, salt, of_records, levels)?;
+        Some(Self { state, levels: [[LevelDigest::EMPTY; G]; L] })
     }
 
     /// Returns the number of events so far.
@@ -210,42 +353,35 @@ impl<const L: usize, const G: usize> GroupedStar<L, G> {
         self.state.len()
     }
 
+    /// Returns the groups of the schema.
+    #[must_use]
+    pub const fn groups(&self) -> Groups {
+        self.state.groups()
+    }
+
     /// Adds the next event and returns its level.
     ///
     /// # Errors
     /// [`PushError`].
+    #[inline]
     pub fn push(&mut self, event: &[u8]) -> Result<Level, PushError> {
-        let (level, _) = self.state.advance(event)?;
-        let (device, index) = (self.state.device, self.state.index);
-        let groups = self.layout.all().iter();
-        for (group, running) in groups.zip(&mut self.levels[usize::from(level.0)]) {
-            if running.count == 0 {
-                *running = LevelDigest::of_group(device, index, level, group);
-            }
-            running.count += 1;
-            self.layout.cells(group).frame(event, |bytes| running.update(bytes));
-        }
-        Ok(level)
+        self.state.push(self.levels.as_flattened_mut(), event)
     }
 
     /// Ends the epoch. Returns the number of events and the digest of each level, as
     /// [`Star::close`](super::Star::close). Afterwards the star accepts no more events.
     #[must_use]
     pub fn close(mut self) -> (Counters, [Digest; L]) {
-        let mut counters = Counters::new(self.state.used);
-        let (mut out, count) = ([Digest::NULL; L], self.layout.all().len());
-        for ((groups, total), digest) in
-            self.levels.iter_mut().zip(counters.as_mut_slice()).zip(&mut out)
-        {
-            *total = groups.first().map_or(0, |first| first.count);
-            if *total > 0 {
-                let mut digests = [Digest::NULL; MAX_GROUPS];
-                for (running, digest) in groups.iter_mut().zip(&mut digests) {
-                    *digest = running.finish();
-                }
-                *digest = level_digest(&digests[..count]);
-            }
-        }
-        (counters, out)
+        self.close_in_place()
+    }
+
+    /// Does the same as [`close`](Self::close) without moving the star, for small stacks.
+    /// Afterwards the star accepts no more events, and closing it again returns no events.
+    #[must_use]
+    pub fn close_in_place(&mut self) -> (Counters, [Digest; L]) {
+        let mut digests = [Digest::NULL; L];
+        let levels = self.levels.as_flattened_mut();
+        let counters = self.state.close(levels, |level, _, digest| digests[level] = digest);
+        (counters, digests)
     }
 }

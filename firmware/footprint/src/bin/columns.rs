@@ -22,10 +22,11 @@ const EPOCHS: u64 = 256;
 /// The events of a schema, and the names of its work.
 const SCHEMAS: [&str; 3] = ["one", "two", "aes"];
 
-/// Encrypts all events with the first columns of a schema.
+/// Encrypts all events with the first columns of a schema, as a mote does: the key streams are those of
+/// the schema.
 fn encrypt(columns: &EncryptedColumns, streams: &mut [KeyStream], events: &mut [u8]) {
     for (seq, event) in (0..).zip(events.as_chunks_mut::<EVENT>().0) {
-        if columns.encrypt(Sequence(seq), event, streams).is_err() {
+        if columns.encrypt_checked(Sequence(seq), event, streams).is_err() {
             failed("encrypt");
         }
     }

@@ -21,6 +21,8 @@ const BASE: EpochNumber = EpochNumber(2);
 /// The random bytes of a provisioning.
 const NONCE_BASE: [u8; 12] = [0xa5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
 const COLUMNS: [&str; 3] = ["one::u8!", "plain::u8", "two::u16!aes"];
+/// Columns of two groups.
+const GROUPED: [&str; 3] = ["one::u8!@1", "plain::u8", "two::u16!aes"];
 /// The first epoch of the recording, and the last one: a reading a second for 15 minutes.
 const EPOCHS: (u64, u64) = (5, 20);
 
@@ -56,21 +58,27 @@ fn table() -> Vec<u8> {
     (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect()
 }
 
-/// Runs a mote whose power fails often. Returns the coordinator, the pages with the keys, and the region
-/// for provisioning.
-fn simulate(seed: u64, scheme: Scheme, cuts: u64) -> (Coordinator, Simulated, Provision) {
-    simulate_with(&NONCE_BASE, seed, scheme, cuts)
+/// Runs a mote with these columns whose power fails often. Returns the coordinator, the pages with the
+/// keys, and the region for provisioning.
+fn simulate(
+    columns: &[&str],
+    seed: u64,
+    scheme: Scheme,
+    cuts: u64,
+) -> (Coordinator, Simulated, Provision) {
+    simulate_with(&NONCE_BASE, columns, seed, scheme, cuts)
 }
 
 fn simulate_with(
     nonce_base: &[u8; 12],
+    columns: &[&str],
     seed: u64,
     scheme: Scheme,
     cuts: u64,
 ) -> (Coordinator, Simulated, Provision) {
     let mut chance = Chance(seed);
     let mut buffer = [0; 256];
-    let schema = schema(&COLUMNS, &mut buffer);
+    let schema = schema(columns, &mut buffer);
     let provisioning = provisioning(schema.as_bytes(), scheme);
     let table = table();
     let settings = Settings { interval_ms: 1, led: false, scheme };
@@ -102,9 +110,9 @@ fn simulate_with(
 }
 
 /// Decrypts what the coordinator has, in the order in which it was sealed.
-fn decrypted(coordinator: &Coordinator) -> Vec<u8> {
+fn decrypted(coordinator: &Coordinator, columns: &[&str]) -> Vec<u8> {
     let mut buffer = [0; 256];
-    let schema = schema(&COLUMNS, &mut buffer);
+    let schema = schema(columns, &mut buffer);
     let columns = EncryptedColumns::of(&schema);
     let mut plain = Vec::new();
     for (index, taken) in &coordinator.sealed {
@@ -136,9 +144,9 @@ fn the_owner_reads_what_was_sensed_and_the_flash_opens_no_earlier_epoch() {
     let schema = schema(&COLUMNS, &mut buffer);
     for scheme in [Scheme::Star, Scheme::Tree] {
         for seed in 0..8 {
-            let (coordinator, pages, provision) = simulate(seed, scheme, 1000);
+            let (coordinator, pages, provision) = simulate(&COLUMNS, seed, scheme, 1000);
             let sensed = table();
-            assert!(decrypted(&coordinator) == sensed, "{scheme:?} {seed}");
+            assert!(decrypted(&coordinator, &COLUMNS) == sensed, "{scheme:?} {seed}");
             // The plain column is in the clear; the others are not.
             let sent: Vec<u8> = coordinator
                 .sealed
@@ -184,7 +192,7 @@ fn the_owner_reads_what_was_sensed_and_the_flash_opens_no_earlier_epoch() {
 
 #[test]
 fn without_faults_each_epoch_is_one_seal_with_the_nonce_of_its_start_and_index() {
-    let (coordinator, ..) = simulate(1, Scheme::Star, 0);
+    let (coordinator, ..) = simulate(&COLUMNS, 1, Scheme::Star, 0);
     assert_eq!(coordinator.sealed.len(), 15);
     for (index, taken) in &coordinator.sealed {
         let [a, b, c, d] = index.to_be_bytes();
@@ -196,14 +204,44 @@ fn without_faults_each_epoch_is_one_seal_with_the_nonce_of_its_start_and_index()
     }
 }
 
+/// The coordinator computes each seal as a device on a host does, from whole blocks, and verifies the
+/// mote's signature over it.
+#[test]
+fn seals_of_column_groups_are_those_of_a_host() {
+    for (seed, cuts) in [(1, 0), (2, 1000), (3, 1000)] {
+        let (coordinator, ..) = simulate(&GROUPED, seed, Scheme::Star, cuts);
+        assert!(coordinator.sealed.len() >= 15);
+        assert!(decrypted(&coordinator, &GROUPED) == table(), "{seed}");
+    }
+}
+
+#[test]
+fn a_mote_with_column_groups_seals_stars_after_a_command_for_trees() {
+    let mut buffer = [0; 256];
+    let schema = schema(&GROUPED, &mut buffer);
+    let provisioning = provisioning(schema.as_bytes(), Scheme::Star);
+    let settings = Settings { interval_ms: 0, led: false, scheme: Scheme::Tree };
+    let mut flash = Simulated::new();
+    let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
+    let mut keys = given(&paths(&schema, &secret(1), BASE));
+    let mut keys = ColumnKeys::open(Simulated::<4096>::new(), &mut keys, &schema).unwrap();
+    let table = table();
+    let recording = Recording::new(&table, 4, provisioning.window).unwrap();
+    let mut mote = Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, recording);
+    mote.encrypt_with(&mut keys);
+    mote.start(0, &mut |_| ()).unwrap();
+    assert_eq!(mote.scheme(), Scheme::Star);
+    assert_eq!(mote.settings().scheme, Scheme::Tree);
+}
+
 /// An erased mote counts its starts and its seals from the beginning again, in the same epochs.
 #[test]
 fn an_erased_mote_that_is_provisioned_anew_uses_no_key_a_second_time() {
     let mut other = NONCE_BASE;
     other[11] ^= 1;
     let [first, second, again] = [NONCE_BASE, other, NONCE_BASE].map(|base| {
-        let (coordinator, ..) = simulate_with(&base, 1, Scheme::Star, 0);
-        assert!(decrypted(&coordinator) == table());
+        let (coordinator, ..) = simulate_with(&base, &COLUMNS, 1, Scheme::Star, 0);
+        assert!(decrypted(&coordinator, &COLUMNS) == table());
         let seals = coordinator.sealed.iter();
         let nonces = seals.map(|(index, of)| (*index, of.epoch, of.keys.unwrap().nonce().0));
         nonces.collect::<BTreeSet<_>>()

@@ -13,8 +13,8 @@ use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Provisioning, ReplayedWindow};
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Level, SealIndex, Sequence};
-use moteseal_core::schema::{Field, Schema};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, SealIndex, Sequence};
+use moteseal_core::schema::{Field, GroupLayout, Groups, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::notice::Notice;
@@ -136,6 +136,8 @@ pub(crate) struct Coordinator {
     key: LinkKey,
     public: PublicKey,
     schema: Digest,
+    /// The column groups of the schema, if it has any.
+    layout: Option<GroupLayout>,
     pub(crate) followed: Option<Followed>,
     events: BTreeMap<u64, [u8; 4]>,
     position: Position,
@@ -207,6 +209,8 @@ impl Coordinator {
             (part.round, part.own_round, part.lost);
         statement.counters = Counters::of(&part.salt, LEVELS, part.n);
         statement.answered = part.answered;
+        statement.groups = self.layout.as_ref().map_or(Groups::NONE, GroupLayout::all);
+        assert_eq!(part.groups, statement.groups);
         let root = self.root(&statement);
         let seal = Seal::new(statement, root, Algorithm::Ed25519);
         seal.signed_by(&self.public, part.signature.unwrap())
@@ -247,7 +251,8 @@ impl Coordinator {
             if statement.is_null(level) {
                 Digest::NULL
             } else {
-                star::block_digest(DEVICE, statement.index, level, &block)
+                let of_star = (self.layout.as_ref(), Framing::fixed(4).unwrap());
+                star::whole_block_digest((DEVICE, statement.index, level), of_star, &block)
             }
         };
         let digests: Vec<Digest> = (0..LEVELS).map(|level| block(Level(level))).collect();
@@ -263,6 +268,7 @@ pub(crate) fn coordinator(schema: &Schema<'_>) -> Coordinator {
         key,
         public,
         schema: schema.digest(),
+        layout: GroupLayout::new(schema, schema.groups()),
         followed: None,
         events: BTreeMap::new(),
         position,
@@ -489,7 +495,12 @@ fn records_of_another_size_than_the_schemas_are_a_fault() {
             (&["reading::u32"][..], 4, Ok(())),
             (&["reading::u16"], 4, Err(Fault::Schema)),
             (&["reading::u32", "other::u8"], 4, Err(Fault::Schema)),
-            (&["reading::u16", "other::u16!@1"], 4, Err(Fault::ColumnGroups)),
+            (&["reading::u16", "one::u8!@1", "two::u8!@2"], 4, Err(Fault::ColumnGroups)),
+            (
+                &["reading::u16", "other::u16!@1"],
+                4,
+                Err(if scheme == Scheme::Star { Fault::NoKeys } else { Fault::ColumnGroups }),
+            ),
             (&[], 4, Ok(())),
         ] {
             let mut buffer = [0; 128];

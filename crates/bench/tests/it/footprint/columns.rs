@@ -24,6 +24,11 @@ fn encoded(columns: &[&str]) -> Vec<u8> {
     Schema::encode(&fields, &mut buffer).unwrap().as_bytes().to_vec()
 }
 
+/// Returns the schema of events of 4 bytes whose halves are in two column groups.
+pub(crate) fn grouped() -> Vec<u8> {
+    encoded(&["a::i16", "b::u16!@1"])
+}
+
 /// Returns the input for events of 4 bytes.
 pub(crate) fn input(events: &[u8]) -> Vec<u8> {
     let start = List::default().item(&DEVICE.0).item(&SECRET).item(&EPOCH.0.to_be_bytes());

@@ -10,7 +10,8 @@ use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, SealIndex, Sequence};
+use moteseal_core::schema::{GroupLayout, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::stream::{Selection, encode_part_head, encode_part_tail};
@@ -22,6 +23,7 @@ use moteseal_sum::sies::{Slot, SourceSecret};
 use num_bigint::BigUint;
 use sha2::{Digest as _, Sha256};
 
+use super::columns;
 use super::program::Program;
 
 const TEXT: &[u8] = b"0123456789";
@@ -114,6 +116,38 @@ impl Inputs {
 
     pub(crate) fn star(&self) -> Vec<u8> {
         self.star_start().0
+    }
+
+    pub(crate) fn grouped_star(&self) -> Vec<u8> {
+        self.star_start().item(&columns::grouped()).0
+    }
+
+    /// Returns the root of the star of the events of [`columns::grouped`], from whole blocks.
+    pub(crate) fn grouped_root(&self) -> [u8; 32] {
+        let bytes = columns::grouped();
+        let schema = Schema::decode(&bytes).unwrap();
+        let layout = GroupLayout::new(&schema, schema.groups()).unwrap();
+        let of_star = (Some(&layout), Framing::fixed(4).unwrap());
+        let salt = SaltKey::new(SALT_KEY).salt(DEVICE, INDEX);
+        let counters = Counters::of(&salt, 16, 1024);
+        let digests: Vec<_> = (0..16)
+            .map(Level)
+            .map(|level| {
+                let events = (0..).map(Sequence).zip(self.events.chunks(4));
+                let block: Vec<u8> = events
+                    .filter(|(seq, _)| salt.level(*seq, 16) == level)
+                    .flat_map(|(_, event)| event)
+                    .copied()
+                    .collect();
+                let place = (DEVICE, INDEX, level);
+                if block.is_empty() {
+                    Digest::NULL
+                } else {
+                    star::whole_block_digest(place, of_star, &block)
+                }
+            })
+            .collect();
+        star::root(&counters, &digests).0
     }
 
     fn closed<const L: usize>(&self) -> (Counters, [Digest; L]) {

@@ -165,7 +165,7 @@ fn a_wrong_file_is_named_for_what_it_is() {
             "not an owner's file (NAME.owner); it looks like a key",
         ),
         ("owner show --owner alice.backup", "a backup (`moteseal owner restore`)"),
-        ("redact x.mgrant -o none", "a grant (`moteseal grant show`)"),
+        ("redact x.mgrant --devices dev1 -o none", "a grant (`moteseal grant show`)"),
         (
             &format!("{secret}keys/dev1.key.pem"),
             "not a stream secret; name the file NAME.stream.key",

@@ -133,7 +133,10 @@ impl OwnerFile {
         let devices =
             devices.into_iter().filter(|id| chosen.is_none_or(|chosen| chosen.contains(id)));
         let names = devices.filter_map(|id| roster.name(id));
-        names.map(|name| copy_path(folder, name)).filter(|path| path.exists()).collect()
+        let mut copies: Vec<_> =
+            names.map(|name| copy_path(folder, name)).filter(|path| path.exists()).collect();
+        copies.sort_unstable();
+        copies
     }
 
     /// Checks that the owner is one of the roster's group.

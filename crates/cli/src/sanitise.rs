@@ -22,8 +22,9 @@ use crate::redact::Common;
                   moteseal sanitise p.mproof --to temperature:Cel:i8 --key sanitiser.key.pem \\\n      \
                   --stream-secret dev1=keys/dev1.stream.key -o q.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n  \
-                  moteseal sanitise p.mproof --to temperature:Cel:i16/10 --step temperature=0.5 --policy 'half degrees' \\\n      \
-                  --key sanitiser.key.pem --grant g.mgrant --identity me.txt -o q.mproof \\\n      \
+                  moteseal sanitise p.mproof --to temperature:Cel:i16/10 --step temperature=0.5 \\\n      \
+                  --policy 'half degrees' --key sanitiser.key.pem \\\n      \
+                  --grant g.mgrant --identity me.txt -o q.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n\n\
                   Exit codes: 0 written, 2 the columns cannot or must not be replaced, 3 the proof is rejected.")]
 pub(crate) struct Arguments {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from home import run
+from home import Home, run
 from owned import OwnedHome
 
 import moteseal
@@ -152,7 +152,7 @@ def test_wrong_redactions_raise_and_write_nothing(grouped: Grouped, tmp_path: Pa
     before = whole.read_bytes()
     broken.write_bytes(before[:-40] + bytes([before[-40] ^ 1]) + before[-39:])
     cases: list[tuple[Path, dict[str, Any], type[Exception], str]] = [
-        (whole, {"columns": "attic"}, moteseal.UsageError, "UnknownColumn"),
+        (whole, {"columns": ["humidity", "attic"]}, moteseal.UsageError, "UnknownColumn"),
         (whole, {"columns": []}, moteseal.UsageError, "no column is given"),
         (whole, {"devices": "dev9"}, moteseal.UnknownDevice, "dev9"),
         (whole, {"readings": []}, ValueError, "no reading is given"),

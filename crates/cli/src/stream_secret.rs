@@ -62,7 +62,7 @@ impl OwnSecret<'_> {
         if self.named == IN_CONFIGURATION {
             let path = path.display();
             diagnostic(format_args!(
-                "{path}: the device has derived its keys, and whoever takes this file reads everything that \
+                "{path}: the device has derived its keys, and a thief of this file can read everything that \
                  the device has encrypted with it; remove it: shred -u {path}"
             ));
         }

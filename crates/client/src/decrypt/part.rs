@@ -44,7 +44,7 @@ pub struct Column<'a> {
     origin: Origin<'a>,
 }
 
-/// The values of a column of verified rows. Whoever reads values of every origin matches all variants.
+/// The values of a column of verified rows. Code that reads values of every origin matches all variants.
 #[derive(Clone, Copy, Debug)]
 pub enum ColumnValues<'a> {
     /// The device's own values, which it signed.

@@ -5,14 +5,15 @@
 //! the words of a block that the protocol uses are summed.
 
 use core::arch::x86_64::{
-    __m512i, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512,
-    _mm512_maskz_mov_epi32, _mm512_reduce_add_epi64, _mm512_rol_epi32, _mm512_set1_epi32,
-    _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srli_epi64, _mm512_xor_si512,
+    _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512,
+    _mm512_maskz_mov_epi32, _mm512_reduce_add_epi64, _mm512_set1_epi32, _mm512_set1_epi64,
+    _mm512_setzero_si512, _mm512_srli_epi64,
 };
 
 use moteseal_sum::sies::{KeyLanes, WORDS};
 
 use super::CHACHA;
+use super::chacha_blocks::{COLUMNS, DIAGONALS, quarter_avx512};
 
 /// Sums the blocks of the lanes whose bit in `present` is set, word by word, for the words that the
 /// protocol uses. `tail` is the last row of the ChaCha20 state: the counter and the nonce.
@@ -39,11 +40,11 @@ pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64;
         }
         let mut s = start;
         for _ in 0..10 {
-            for [a, b, c, d] in [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]] {
-                quarter(&mut s, a, b, c, d);
+            for [a, b, c, d] in COLUMNS {
+                quarter_avx512(&mut s, a, b, c, d);
             }
-            for [a, b, c, d] in [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]] {
-                quarter(&mut s, a, b, c, d);
+            for [a, b, c, d] in DIAGONALS {
+                quarter_avx512(&mut s, a, b, c, d);
             }
         }
         for ((total, word), start) in totals.iter_mut().zip(s).zip(start) {
@@ -57,17 +58,4 @@ pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64;
         *sum = _mm512_reduce_add_epi64(total) as u64;
     }
     sums
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn quarter(s: &mut [__m512i; 16], a: usize, b: usize, c: usize, d: usize) {
-    s[a] = _mm512_add_epi32(s[a], s[b]);
-    s[d] = _mm512_rol_epi32::<16>(_mm512_xor_si512(s[d], s[a]));
-    s[c] = _mm512_add_epi32(s[c], s[d]);
-    s[b] = _mm512_rol_epi32::<12>(_mm512_xor_si512(s[b], s[c]));
-    s[a] = _mm512_add_epi32(s[a], s[b]);
-    s[d] = _mm512_rol_epi32::<8>(_mm512_xor_si512(s[d], s[a]));
-    s[c] = _mm512_add_epi32(s[c], s[d]);
-    s[b] = _mm512_rol_epi32::<7>(_mm512_xor_si512(s[b], s[c]));
 }

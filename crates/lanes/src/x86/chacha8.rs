@@ -3,13 +3,14 @@
 
 use core::arch::x86_64::{
     __m256i, _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256,
-    _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256,
-    _mm256_slli_epi32, _mm256_srli_epi32, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_srli_epi64,
+    _mm256_storeu_si256,
 };
 
 use moteseal_sum::sies::{KeyLanes, LANES, WORDS};
 
 use super::CHACHA;
+use super::chacha_blocks::{COLUMNS, DIAGONALS, quarter_avx2};
 
 /// Sums the blocks of the lanes whose bit in `present` is set, word by word, for the words that the
 /// protocol uses. `tail` is the last row of the ChaCha20 state: the counter and the nonce.
@@ -38,11 +39,11 @@ pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64;
             }
             let mut s = start;
             for _ in 0..10 {
-                for [a, b, c, d] in [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]] {
-                    quarter(&mut s, a, b, c, d);
+                for [a, b, c, d] in COLUMNS {
+                    quarter_avx2(&mut s, a, b, c, d);
                 }
-                for [a, b, c, d] in [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]] {
-                    quarter(&mut s, a, b, c, d);
+                for [a, b, c, d] in DIAGONALS {
+                    quarter_avx2(&mut s, a, b, c, d);
                 }
             }
             for ((total, word), start) in totals.iter_mut().zip(s).zip(start) {
@@ -69,25 +70,4 @@ fn load(words: &[u32; LANES], from: usize) -> __m256i {
     let half = words[from..].first_chunk::<8>().unwrap_or(&[0; 8]);
     // SAFETY: eight 32-bit words have the size of the vector.
     unsafe { _mm256_loadu_si256(half.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn quarter(s: &mut [__m256i; 16], a: usize, b: usize, c: usize, d: usize) {
-    macro_rules! turn {
-        ($word:expr, $left:literal) => {
-            _mm256_or_si256(
-                _mm256_slli_epi32::<$left>($word),
-                _mm256_srli_epi32::<{ 32 - $left }>($word),
-            )
-        };
-    }
-    s[a] = _mm256_add_epi32(s[a], s[b]);
-    s[d] = turn!(_mm256_xor_si256(s[d], s[a]), 16);
-    s[c] = _mm256_add_epi32(s[c], s[d]);
-    s[b] = turn!(_mm256_xor_si256(s[b], s[c]), 12);
-    s[a] = _mm256_add_epi32(s[a], s[b]);
-    s[d] = turn!(_mm256_xor_si256(s[d], s[a]), 8);
-    s[c] = _mm256_add_epi32(s[c], s[d]);
-    s[b] = turn!(_mm256_xor_si256(s[b], s[c]), 7);
 }

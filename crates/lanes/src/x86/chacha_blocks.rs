@@ -24,9 +24,11 @@ use crate::encryption::{Cells, add_cells};
 const BLOCKS: usize = 16;
 
 /// The words of the quarter rounds of a column round.
-const COLUMNS: [[usize; 4]; 4] = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
+pub(super) const COLUMNS: [[usize; 4]; 4] =
+    [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
 /// The words of the quarter rounds of a diagonal round.
-const DIAGONALS: [[usize; 4]; 4] = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
+pub(super) const DIAGONALS: [[usize; 4]; 4] =
+    [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
 
 /// Writes the blocks `first` to `first + 15` to `out`. The block counter has 64 bits, of which the
 /// upper half is the first word of the nonce; the other words of the nonce are zeros.
@@ -147,9 +149,10 @@ fn high(first: u64) -> [u32; BLOCKS] {
     core::array::from_fn(|lane| (first.wrapping_add(lane as u64) >> 32) as u32)
 }
 
+/// The quarter round of sixteen blocks.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn quarter_avx512(s: &mut [__m512i; 16], a: usize, b: usize, c: usize, d: usize) {
+pub(super) fn quarter_avx512(s: &mut [__m512i; 16], a: usize, b: usize, c: usize, d: usize) {
     s[a] = _mm512_add_epi32(s[a], s[b]);
     s[d] = _mm512_rol_epi32::<16>(_mm512_xor_si512(s[d], s[a]));
     s[c] = _mm512_add_epi32(s[c], s[d]);
@@ -160,9 +163,10 @@ fn quarter_avx512(s: &mut [__m512i; 16], a: usize, b: usize, c: usize, d: usize)
     s[b] = _mm512_rol_epi32::<7>(_mm512_xor_si512(s[b], s[c]));
 }
 
+/// The quarter round of eight blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn quarter_avx2(s: &mut [__m256i; 16], a: usize, b: usize, c: usize, d: usize) {
+pub(super) fn quarter_avx2(s: &mut [__m256i; 16], a: usize, b: usize, c: usize, d: usize) {
     // A rotation by whole bytes is one shuffle.
     let left_16 = _mm256_set_epi8(
         13, 12, 15, 14, 9, 8, 11, 10, 5, 4, 7, 6, 1, 0, 3, 2, 13, 12, 15, 14, 9, 8, 11, 10, 5, 4,

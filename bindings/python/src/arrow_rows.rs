@@ -10,16 +10,17 @@ use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use arrow_schema::SchemaRef;
-use moteseal_client::decrypt::ColumnKeyFiles;
+use moteseal_client::decrypt::{ColumnKeyFiles, SealKeys};
 use moteseal_client::output::Batches;
 use moteseal_client::pinned::PinFile;
 use moteseal_client::proof::{self, Scope};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyString};
 
 use crate::failure::Problem;
 use crate::keys::key_files;
-use crate::query::pin_file;
+use crate::query::{names, pin_file};
 use crate::roster::roster;
 use crate::verification_report::{Report, incomplete, loads};
 use crate::work::{self, Stop, Stoppable};
@@ -162,8 +163,12 @@ impl Answer {
 /// If the proof contradicts a pinned seal, it is rejected. If it is redacted, the rows are authentic and
 /// not complete; allow_incomplete=True returns them. For pinned_seals, see moteseal.Client; for the keys of
 /// encrypted columns, moteseal.Client.get.
+///
+/// accept_sanitised is the name of a sanitiser, or several names: their values are accepted in place of
+/// those of devices, and the metadata moteseal.origin of a column names the sanitiser. Otherwise a proof
+/// with such values is rejected (ColumnSanitised).
 #[pyfunction]
-#[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
+#[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false, grants = None, identity = None, passphrase = None, stream_secrets = None, accept_sanitised = None))]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn verify_proof(
     py: Python<'_>,
@@ -174,19 +179,38 @@ pub(crate) fn verify_proof(
     allow_incomplete: bool,
     grants: Option<&Bound<'_, PyAny>>,
     identity: Option<PathBuf>,
+    passphrase: Option<Bound<'_, PyString>>,
     stream_secrets: Option<&Bound<'_, PyAny>>,
+    accept_sanitised: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<Answer>> {
-    let keys = key_files(grants, identity, stream_secrets)?;
+    let keys = key_files(grants, identity, passphrase, stream_secrets)?;
     let roster = self::roster(roster, operator)?.get().roster.clone();
+    let what = "a sanitiser's name or an iterable of names";
+    let accepted = accept_sanitised.map(|given| names(given, "accept_sanitised", what));
+    let accepted = accepted.transpose()?.unwrap_or_default();
+    check_sanitisers(&accepted, &roster)?;
     let pin_file = pin_file(pinned_seals)?;
-    let answer = work::run(py, move |stop| verified(&path, &roster, &pin_file, &keys, stop))?;
+    let answer =
+        work::run(py, move |stop| verified(&path, (&roster, &pin_file), &accepted, &keys, stop))?;
     answer.complete_or(allow_incomplete, py)
+}
+
+/// Checks that the roster names these sanitisers.
+fn check_sanitisers(names: &[String], roster: &moteseal_verify::Roster) -> PyResult<()> {
+    let known: Vec<&str> = roster.sanitisers().iter().map(|of| of.name.as_str()).collect();
+    let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    Err(PyValueError::new_err(format!(
+        "accept_sanitised: the roster names no sanitiser {name}; its sanitisers are {known}"
+    )))
 }
 
 fn verified(
     path: &Path,
-    roster: &Arc<moteseal_verify::Roster>,
-    pin_file: &PinFile,
+    (roster, pin_file): (&Arc<moteseal_verify::Roster>, &PinFile),
+    accepted: &[String],
     keys: &ColumnKeyFiles,
     stop: &Stop,
 ) -> Result<Answer, Problem> {
@@ -196,11 +220,9 @@ fn verified(
     let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
     let mut rows = Batches::new();
     let mut sink = Stoppable { sink: &mut rows, stop };
-    let (source, known) = (Stopping { file, stop }, pinned.as_ref());
-    let found = match &mut keys {
-        Some(keys) => proof::verify_with_keys(source, path, roster, known, keys, &mut sink),
-        None => proof::verify(source, path, roster, known, &mut sink),
-    };
+    let (source, given) = (Stopping { file, stop }, (&**roster, pinned.as_ref()));
+    let keys = keys.as_mut().map(|keys| keys as &mut dyn SealKeys);
+    let found = proof::verify_sanitised(source, path, given, accepted, keys, &mut sink);
     let (scope, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
     if stop.is_stopped() {
         return Err(Problem::stopped());

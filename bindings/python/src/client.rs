@@ -16,6 +16,7 @@ use moteseal_net::{Credential, Identity, Login, Options, Token};
 use moteseal_seal::sample::{Choice, Rate};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::arrow_rows::Answer;
@@ -178,14 +179,14 @@ impl Client {
     ///
     /// Encrypted columns are null, unless a key opens them. grants is the path of a grant or of
     /// several, and identity the path of the file with your age identities, for which they were
-    /// made. stream_secrets is for owners: a dict from names of devices to the paths of their stream
+    /// made, or passphrase the passphrase. stream_secrets is for owners: a dict from names of devices to the paths of their stream
     /// secrets. In the Arrow schema, the metadata moteseal.withheld of a column states why cells are
     /// null (Encrypted, NotCovered), and so does the report.
     ///
     /// columns is a column's name or several names: only these columns are returned. If a device
     /// seals column groups, the cloud sends only the groups that have one of them, and only these are
     /// verified and decrypted.
-    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, readings = None, columns = None, proof = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
+    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, readings = None, columns = None, proof = None, allow_incomplete = false, grants = None, identity = None, passphrase = None, stream_secrets = None))]
     #[allow(clippy::too_many_arguments)]
     fn get(
         &self,
@@ -203,9 +204,10 @@ impl Client {
         allow_incomplete: bool,
         grants: Option<&Bound<'_, PyAny>>,
         identity: Option<PathBuf>,
+        passphrase: Option<Bound<'_, PyString>>,
         stream_secrets: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Answer>> {
-        let keys = key_files(grants, identity, stream_secrets)?;
+        let keys = key_files(grants, identity, passphrase, stream_secrets)?;
         let choice = query_arguments::choice(rate, at_most, sample, seed, readings)?;
         let columns = query_arguments::columns(columns, py)?;
         let roster = self.inner.roster.get();
@@ -229,7 +231,7 @@ impl Client {
     /// available. With each=True, there are also estimates for each single device. An encrypted
     /// column needs keys for all its readings, as in get; otherwise the method raises UsageError
     /// (ColumnEncrypted).
-    #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false, grants = None, identity = None, stream_secrets = None))]
+    #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false, grants = None, identity = None, passphrase = None, stream_secrets = None))]
     #[allow(clippy::too_many_arguments)]
     fn estimate(
         &self,
@@ -245,9 +247,10 @@ impl Client {
         allow_incomplete: bool,
         grants: Option<&Bound<'_, PyAny>>,
         identity: Option<PathBuf>,
+        passphrase: Option<Bound<'_, PyString>>,
         stream_secrets: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Estimates>> {
-        let keys = key_files(grants, identity, stream_secrets)?;
+        let keys = key_files(grants, identity, passphrase, stream_secrets)?;
         let is_free = rate.is_none() && at_most.is_none();
         let choice = if is_free {
             Choice::Rate(Rate::ALL)

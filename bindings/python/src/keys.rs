@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use moteseal_client::decrypt::ColumnKeyFiles;
+use moteseal_client::decrypt::{ColumnKeyFiles, Passphrase};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMapping};
+use pyo3::types::{PyBytes, PyMapping, PyString};
 
 use crate::query::wrong_type;
 
@@ -13,14 +13,23 @@ use crate::query::wrong_type;
 pub(crate) fn key_files(
     grants: Option<&Bound<'_, PyAny>>,
     identity: Option<PathBuf>,
+    passphrase: Option<Bound<'_, PyString>>,
     stream_secrets: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<ColumnKeyFiles> {
     let grants = grants.map(paths).transpose()?.unwrap_or_default();
-    if grants.is_empty() == identity.is_some() {
-        return Err(PyValueError::new_err("grants, identity: give both, or none of them"));
+    if grants.is_empty() == (identity.is_some() || passphrase.is_some()) {
+        return Err(PyValueError::new_err(
+            "grants, identity, passphrase: give grants with the identity or the passphrase that opens \
+             them, or none of the three",
+        ));
     }
+    let passphrase = passphrase.map(|text| {
+        Passphrase::new(text.to_str()?)
+            .map_err(|error| PyValueError::new_err(format!("passphrase: {error}")))
+    });
+    let passphrase = passphrase.transpose()?;
     let stream_secrets = stream_secrets.map(secrets).transpose()?.unwrap_or_default();
-    Ok(ColumnKeyFiles { grants, identity, stream_secrets })
+    Ok(ColumnKeyFiles { grants, identity, passphrase, stream_secrets })
 }
 
 /// Converts a path, or an iterable of paths.

@@ -109,7 +109,7 @@ pub(crate) fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -
 const DEVICE_NAMES: &str = "a device's name or an iterable of names";
 
 /// Converts the argument `what`: a name, or an iterable of names.
-fn names(given: &Bound<'_, PyAny>, what: &str, expected: &str) -> PyResult<Vec<String>> {
+pub(crate) fn names(given: &Bound<'_, PyAny>, what: &str, expected: &str) -> PyResult<Vec<String>> {
     if let Ok(name) = given.cast::<PyString>() {
         return Ok(vec![name.extract()?]);
     }

@@ -181,3 +181,36 @@ def test_the_program_and_the_package_write_the_same_proof(grouped: Grouped, tmp_
     keep = ["--columns", "humidity", "--drop", "--devices", "dev2"]
     run("redact", whole, *keep, "-o", other, *grouped.home.trust_options)
     assert one.read_bytes() == other.read_bytes()
+
+
+def test_values_of_a_sanitiser_are_rejected_unless_they_are_accepted(grouped: Grouped, tmp_path: Path) -> None:
+    whole, coarse = tmp_path / "whole.mproof", tmp_path / "coarse.mproof"
+    own = pyarrow.table(grouped.client.get("dev1", rate=1, proof=whole, stream_secrets=grouped.secrets))
+    run("key", "new", "--out", tmp_path / "gw")
+    # The roster of the other tests stays without sanitisers.
+    roster = tmp_path / "roster.cbor"
+    roster.write_bytes(grouped.home.roster.read_bytes())
+    signed = ["--roster", roster, "--operator", grouped.home.folder / "op.key.pem"]
+    run("roster", "sanitiser", "gw", "--key", tmp_path / "gw.pub.pem", "--groups", "1", *signed)
+    secret = f"dev1={grouped.secrets['dev1']}"
+    trusted = ["--roster", roster, "--operator", grouped.home.operator]
+    how = ["--to", "temperature:Cel:i8", "--key", tmp_path / "gw.key.pem", "--stream-secret", secret]
+    run("sanitise", whole, *how, "--out", coarse, *trusted)
+
+    trust: Any = (roster, grouped.home.operator)
+    accepted = moteseal.verify(coarse, *trust, pinned_seals=False, accept_sanitised="gw").answer
+    table = pyarrow.table(accepted)
+    assert b"gw" in table.schema.field("temperature").metadata[b"moteseal.origin"]
+    assert table["humidity"].to_pylist() == own["humidity"].to_pylist()
+    pairs = zip(table["temperature"].to_pylist(), own["temperature"].to_pylist(), strict=True)
+    assert table.num_rows > 0 and all(abs(coarse - exact) <= 0.5 for coarse, exact in pairs)
+
+    with pytest.raises(moteseal.MotesealError) as caught:
+        moteseal.verify(coarse, *trust, pinned_seals=False)
+    assert caught.value.name == "ColumnSanitised" and "gw" in str(caught.value)
+    with pytest.raises(ValueError, match="the roster names no sanitiser wg; its sanitisers are gw"):
+        moteseal.verify(coarse, *trust, pinned_seals=False, accept_sanitised=["gw", "wg"])
+    with pytest.raises(TypeError, match="accept_sanitised: expected a sanitiser's name"):
+        moteseal.verify_proof(coarse, *trust, pinned_seals=False, accept_sanitised=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="bundles have no sanitised columns"):
+        moteseal.verify(next(grouped.home.bundles.iterdir()), *trust, accept_sanitised="gw")

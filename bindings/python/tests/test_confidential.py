@@ -47,6 +47,17 @@ class Owned:
             run("grant", "make", "--owner", owner, *what, "--to", READER[1], "--out", path, *self.home.trust_options)
         return path
 
+    def grant_of_words(self) -> Path:
+        """Makes a grant of the temperature of dev1 for the passphrase "open sesame"."""
+        path = self.home.folder / "words.mgrant"
+        if not path.exists():
+            (self.home.folder / "words.txt").write_text("open sesame\n")
+            what = ["--device", "dev1", "--columns", "temperature", "--since", "2010-05-09", "--until", "2010-05-10"]
+            owner = self.home.folder / "alice.owner"
+            to = ["--passphrase-file", self.home.folder / "words.txt"]
+            run("grant", "make", "--owner", owner, *what, *to, "--out", path, *self.home.trust_options)
+        return path
+
     @property
     def identity(self) -> Path:
         return self.home.folder / "reader.txt"
@@ -119,6 +130,16 @@ def test_several_grants_open_several_columns(owned: Owned, plain: Any) -> None:
         assert all(row[column] == expected[column] for column in COLUMNS)
 
 
+def test_grants_for_an_identity_and_for_a_passphrase_open_together(owned: Owned, plain: Any) -> None:
+    keys: dict[str, Any] = {"grants": [owned.grant_of_words(), owned.grant("damp", "humidity")]}
+    keys |= {"identity": owned.identity, "passphrase": "open sesame"}
+    table = pyarrow.table(owned.client.get("dev1", rate=1, **keys))
+    sealed = [row for row in plain.to_pylist() if row["device"] == "dev1"]
+    assert len(sealed) == table.num_rows > 0
+    for column in COLUMNS:
+        assert table[column].to_pylist() == [row[column] for row in sealed]
+
+
 def test_a_proof_is_decrypted_offline(owned: Owned, tmp_path: Path) -> None:
     proof = tmp_path / "p.mproof"
     owned.client.get("dev1", rate=1, proof=proof)
@@ -153,11 +174,18 @@ def test_a_proof_does_not_replace_a_grant(owned: Owned) -> None:
 
 def test_keys_that_cannot_be_used_raise(owned: Owned, tmp_path: Path) -> None:
     grant, identity = owned.grant("warm-day", "temperature"), owned.identity
+    grant_of_words = owned.grant_of_words()
     broken, missing = tmp_path / "broken.mgrant", tmp_path / "missing"
     broken.write_bytes(grant.read_bytes()[:-1])
     cases: list[tuple[dict[str, Any], type[Exception], str, str]] = [
-        ({"grants": grant}, ValueError, "", "grants, identity: give both"),
-        ({"identity": identity}, ValueError, "", "grants, identity: give both"),
+        ({"grants": grant}, ValueError, "", "give grants with the identity or the passphrase"),
+        ({"identity": identity}, ValueError, "", "give grants with the identity or the passphrase"),
+        ({"passphrase": "open sesame"}, ValueError, "", "give grants with the identity or the passphrase"),
+        ({"grants": grant, "passphrase": ""}, ValueError, "", "passphrase: the passphrase is empty"),
+        ({"grants": grant, "passphrase": 5}, TypeError, "", "passphrase"),
+        ({"grants": grant, "passphrase": "open sesame"}, moteseal.UsageError, "OtherKeyKind", "for an identity"),
+        ({"grants": grant_of_words, "identity": identity}, moteseal.UsageError, "OtherKeyKind", "with a passphrase"),
+        ({"grants": grant_of_words, "passphrase": "other"}, moteseal.UsageError, "NoMatchingKey", "words.mgrant"),
         ({"grants": 5, "identity": identity}, TypeError, "", "grants: expected a path"),
         ({"grants": b"x", "identity": identity}, TypeError, "", "grants: expected a path"),
         ({"stream_secrets": "x"}, TypeError, "", "stream_secrets: expected a dict"),

@@ -1,8 +1,9 @@
 //! `moteseal-bench redactable`: measures the malleable signatures of the RERUM project's deliverable
-//! D5.3 (tables 15 to 17), SD-JWT, and the encryption of short strings (Mishra et al., section V).
+//! D5.3 (tables 15 to 17), SD-JWT, column groups, and the encryption of short strings (Mishra et al., section V).
 //! Prints the comparison of all schemes, and D5.3's numbers next to ours.
 
 mod encryption;
+mod own;
 mod schemes;
 
 use std::hint::black_box;
@@ -22,6 +23,7 @@ use rand_core::SeedableRng;
 
 use crate::measure::{Contender, interleaved};
 use crate::seals::extremes;
+use own::{OWN, Own};
 use schemes::{Accumulated, Bps12, Hashed, Redactable, SdJwt, Set};
 
 /// The arguments of `moteseal-bench redactable`.
@@ -168,6 +170,8 @@ fn all(effort: Effort) -> Result<Vec<Scheme>, String> {
         Case::new(Hashed(p256(3)?), schemes::MPPS14[0], fast)?,
         Case::new(Accumulated(tree), schemes::MPPS14[1], slow)?,
         Case::new(SdJwt(p256(3)?), schemes::SD_JWT, fast)?,
+        Case::new(Own::new(Algorithm::Esp256)?, OWN[0], fast)?,
+        Case::new(Own::new(Algorithm::Ed25519)?, OWN[1], fast)?,
     ];
     let mut contenders = Vec::new();
     let mut places = Vec::new();
@@ -267,14 +271,14 @@ mod tests {
             "/../../docs/redactable.md"
         ))
         .unwrap();
-        assert_eq!(sizes.len(), 8);
+        assert_eq!(sizes.len(), 10);
         for (name, bytes, field) in sizes {
             let number = |number: usize| moteseal_lab::table::thousands(number as u64);
             let row = format!("| {name} | {} | {} | ", number(bytes), number(field));
             assert!(documented.contains(&row), "docs/redactable.md has no row {row}");
         }
         let merging = measured.schemes.iter().filter(|scheme| scheme.times.merge.is_some());
-        assert_eq!(merging.count(), 6);
+        assert_eq!(merging.count(), 8);
         let bytes: Vec<_> = measured.encryptions.iter().map(|row| row.bytes).collect();
         assert_eq!(bytes, [48, 80, 24, 24]);
     }

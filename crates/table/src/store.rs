@@ -33,8 +33,9 @@ use crate::login;
 use crate::queue::{Queue, Ticket};
 use crate::statements::Statements;
 
-/// The maximum number of devices whose bundles are written at the same time.
-const WRITERS: usize = 64;
+/// The maximum number of devices whose bundles are written at the same time. The driver sends their
+/// requests together, so that a request takes less processor time the more there are.
+pub(crate) const WRITERS: usize = 64;
 /// The maximum number of rows that are remembered as written.
 const KNOWN: usize = 1 << 17;
 

@@ -24,7 +24,7 @@ use moteseal_store::{Bundle, Receipt, SealKey};
 use crate::fault::{self, Fault};
 use crate::guard::{self, INLINE, PIECE};
 use crate::reads::{digest_of, index_of, limit_of};
-use crate::store::{Known, Table};
+use crate::store::{Known, Table, WRITERS};
 use crate::tables;
 
 /// The maximum number of pieces of one body that are written at the same time.
@@ -82,7 +82,7 @@ impl Table {
         });
         let stored: Vec<_> = stored.collect();
         let mut outcomes: Vec<_> = stream::iter(stored)
-            .buffer_unordered(PIECES)
+            .buffer_unordered(WRITERS)
             .try_collect::<Vec<_>>()
             .await?
             .into_iter()

@@ -57,20 +57,24 @@ def verify(
     pinned_seals: bool | str | os.PathLike[str] = True,
     grants: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     identity: str | os.PathLike[str] | None = None,
+    passphrase: str | None = None,
     stream_secrets: Mapping[str, str | os.PathLike[str]] | None = None,
+    accept_sanitised: str | Iterable[str] | None = None,
 ) -> Verified:
     """Verifies a proof (.mproof) or bundles (.mseal). Needs no network.
 
     The first bytes of the first file determine whether the files are verified as a proof or as
     bundles. Bundles are verified without keys; for the keys of the encrypted columns of a proof, see
-    `Client.get`.
+    `Client.get`. For accept_sanitised, see `verify_proof`.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ValueError("path: no files; pass at least one")
     if not is_proof(paths[0]):
-        if grants is not None or identity is not None or stream_secrets is not None:
+        if any(given is not None for given in (grants, identity, passphrase, stream_secrets)):
             raise ValueError("grants, stream_secrets: only for a proof; bundles are verified without keys")
+        if accept_sanitised is not None:
+            raise ValueError("accept_sanitised: only for a proof; bundles have no sanitised columns")
         return Verified(None, verify_bundles(paths, roster, operator))
     if len(paths) > 1:
         raise ValueError(f"path: {os.fspath(paths[0])} is a proof; verify each proof separately")
@@ -81,7 +85,9 @@ def verify(
         pinned_seals=pinned_seals,
         grants=grants,
         identity=identity,
+        passphrase=passphrase,
         stream_secrets=stream_secrets,
+        accept_sanitised=accept_sanitised,
     )
     return Verified(answer, [])
 

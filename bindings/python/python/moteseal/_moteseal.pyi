@@ -88,6 +88,7 @@ class Client:
         allow_incomplete: bool = False,
         grants: _Path | Iterable[_Path] | None = None,
         identity: _Path | None = None,
+        passphrase: str | None = None,
         stream_secrets: Mapping[str, _Path] | None = None,
     ) -> Answer:
         """Fetches readings, verifies them and returns them. Raises an exception if they are not
@@ -107,6 +108,7 @@ class Client:
         allow_incomplete: bool = False,
         grants: _Path | Iterable[_Path] | None = None,
         identity: _Path | None = None,
+        passphrase: str | None = None,
         stream_secrets: Mapping[str, _Path] | None = None,
     ) -> Estimates:
         """Fetches and verifies a sample, from which you can estimate a field, or a condition such
@@ -446,9 +448,12 @@ def verify_proof(
     allow_incomplete: bool = False,
     grants: _Path | Iterable[_Path] | None = None,
     identity: _Path | None = None,
+    passphrase: str | None = None,
     stream_secrets: Mapping[str, _Path] | None = None,
+    accept_sanitised: str | Iterable[str] | None = None,
 ) -> Answer:
-    """Verifies a proof (.mproof) and returns its rows. Needs no network."""
+    """Verifies a proof (.mproof) and returns its rows. Needs no network. Values of sanitisers are
+    rejected unless accept_sanitised names them."""
 
 def redact(
     proof: _Path,

@@ -86,7 +86,7 @@ pub(super) trait Redactable {
 }
 
 /// Returns the content of a field.
-fn content(field: usize) -> String {
+pub(super) fn content(field: usize) -> String {
     format!("{field:0width$}", width = FIELD_BYTES)
 }
 
@@ -94,7 +94,7 @@ fn contents(fields: usize) -> Vec<String> {
     (0..fields).map(content).collect()
 }
 
-fn text(error: impl ToString) -> String {
+pub(super) fn text(error: impl ToString) -> String {
     error.to_string()
 }
 

@@ -54,10 +54,15 @@ fn dissected(scene: &Scene, name: &str, tap: &Tap, options: &[String]) -> Dissec
         else {
             panic!("{line:?}");
         };
-        // Debian's tshark does not know the options No-Response (RFC 7967) and Request-Tag (RFC 9175).
-        let is_unknown =
-            |text: &str| matches!(text, "Invalid Option Number 258" | "Invalid Option Number 292");
-        let is_known = malformed.is_empty() || expert.split(',').all(is_unknown);
+        // Debian's tshark does not know the options No-Response (RFC 7967) and Request-Tag (RFC 9175). It
+        // remarks on each datagram to a port that traceroute also uses, and the system may choose such a
+        // port: "Possible traceroute: hop #9, attempt #2".
+        let is_explained = |text: &str| {
+            matches!(text, "Invalid Option Number 258" | "Invalid Option Number 292")
+                || text.starts_with("Possible traceroute: hop #")
+                || text.starts_with(" attempt #")
+        };
+        let is_known = malformed.is_empty() || expert.split(',').all(is_explained);
         assert!(is_known, "{name}: {line:?}");
         let severity = |value: &str| value.parse::<u64>().unwrap();
         let severest = severities.split(',').filter(|one| !one.is_empty()).map(severity).max();

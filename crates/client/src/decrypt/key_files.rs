@@ -6,7 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use moteseal_api::ErrorKind;
 use moteseal_core::confidential::StreamSecret;
 use moteseal_core::record::DeviceId;
-use moteseal_grant::{MAX_FILE, OpenError, OpenGrant, Unlock, decode_stream_secret};
+use moteseal_grant::{
+    MAX_FILE, OpenError, OpenGrant, Passphrase, Unlock, decode_stream_secret, needs_passphrase,
+};
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
@@ -20,6 +22,8 @@ pub struct ColumnKeyFiles {
     pub grants: Vec<PathBuf>,
     /// The file with the reader's age identities, which open the grants.
     pub identity: Option<PathBuf>,
+    /// The passphrase of the grants that were made for one.
+    pub passphrase: Option<Passphrase>,
     /// For an owner: the names of devices, and the files with their stream secrets.
     pub stream_secrets: Vec<(String, PathBuf)>,
 }
@@ -66,13 +70,21 @@ impl ColumnKeyFiles {
     /// `UnknownDevice` if the roster does not have the device of a stream secret; `OtherDevice` if the
     /// secret is that of another device.
     pub fn open(&self, roster: &Roster) -> Result<OpenKeys, InputError> {
-        let unlock = self.identity.as_deref().map(identities).transpose()?;
+        let identities = self.identity.as_deref().map(identities).transpose()?;
+        let passphrase = self.passphrase.clone().map(Unlock::Passphrase);
         let mut grants = Vec::new();
         for path in &self.grants {
-            let unlock = unlock.as_ref().ok_or_else(|| {
-                InputError::argument("a grant needs the file of the identity that opens it")
-            })?;
             let bytes = input::read_up_to(path, MAX_FILE as u64)?;
+            let needs_passphrase = needs_passphrase(&bytes)
+                .map_err(|error| rejected(OpenError::Envelope(error)).in_file(path))?;
+            let (unlock, what) = if needs_passphrase {
+                (&passphrase, "it is encrypted with a passphrase; give the passphrase")
+            } else {
+                (&identities, "it is encrypted for an identity; give the file of your identities")
+            };
+            let unlock = unlock
+                .as_ref()
+                .ok_or_else(|| InputError::usage("OtherKeyKind", what).in_file(path))?;
             let grant = OpenGrant::open(&bytes, unlock, roster, now_ms()?);
             grants.push(grant.map_err(|error| rejected(error).in_file(path))?);
         }

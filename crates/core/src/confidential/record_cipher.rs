@@ -140,6 +140,12 @@ impl EncryptedColumns {
         record: &mut [u8],
         streams: &mut [KeyStream],
     ) -> Result<(), CipherError> {
+        // Without the loop, one column takes a tenth less time. On motes, flash is scarcer.
+        if cfg!(feature = "host")
+            && let ([column], [stream]) = (self.as_slice(), &mut *streams)
+        {
+            return column.apply(seq, record, stream);
+        }
         for (column, stream) in self.as_slice().iter().zip(streams) {
             column.apply(seq, record, stream)?;
         }

@@ -36,6 +36,8 @@ const TELL: u32 = 10_000;
 const DRAIN: Duration = Duration::from_secs(900);
 /// How long an engine may take to stop.
 const STOP: Duration = Duration::from_secs(120);
+/// The processor time of intake and worker together for a bundle should not exceed this, in microseconds.
+pub const BAR_US: f64 = 150.0;
 /// The largest deviation of a large fleet from the prediction.
 pub const DEVIATION: f64 = 0.3;
 
@@ -138,6 +140,14 @@ impl fmt::Display for Scale {
             let verdict = if agrees { "within 30 %" } else { "MISS: more than 30 % apart" };
             writeln!(f, "{name:<28} {small:>9.1} {large:>9.1}  {verdict}")?;
         }
+        let both = |costs: &Costs| costs.intake_us + costs.worker_us;
+        let (of_small, of_large) = (both(&self.small), both(&self.large));
+        let verdict = if of_small.max(of_large) <= BAR_US { "PASS" } else { "MISS" };
+        writeln!(
+            f,
+            "{:<28} {of_small:>9.1} {of_large:>9.1}  <= {BAR_US:.0}: {verdict}",
+            "intake and worker, us"
+        )?;
         let rate = |costs: &Costs| f64::from(costs.devices) / costs.seconds;
         let (small, large) = (rate(&self.small), rate(&self.large));
         writeln!(f, "{:<28} {small:>9.0} {large:>9.0}", "bundles a second")

@@ -6,10 +6,11 @@
 
 use core::arch::x86_64::{
     __m256i, __m512i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_or_si256,
-    _mm256_permute2x128_si256, _mm256_set_epi8, _mm256_set1_epi32, _mm256_setzero_si256,
-    _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_storeu_si256,
-    _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
-    _mm256_xor_si256, _mm512_add_epi32, _mm512_loadu_si512, _mm512_rol_epi32, _mm512_set1_epi32,
+    _mm256_permute2x128_si256, _mm256_set_epi8, _mm256_set1_epi32, _mm256_setr_epi32,
+    _mm256_setr_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_shuffle_epi32,
+    _mm256_slli_epi32, _mm256_srli_epi32, _mm256_storeu_si256, _mm256_unpackhi_epi32,
+    _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm512_add_epi32, _mm512_loadu_si512, _mm512_rol_epi32, _mm512_set1_epi32,
     _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_unpackhi_epi32,
     _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
@@ -65,12 +66,19 @@ pub(super) fn blocks_avx512(key: &[u8; 32], first: u64, out: &mut [u8; 64 * BLOC
     }
 }
 
-/// Writes at least the first `blocks` of these blocks, with AVX2, eight blocks at a time.
+/// Writes at least the first `blocks` of these blocks, with AVX2: eight blocks at a time, and up to four
+/// at the end.
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_possible_wrap)]
 pub(super) fn blocks_avx2(key: &[u8; 32], first: u64, blocks: usize, out: &mut [u8; 64 * BLOCKS]) {
     let (words, low, high) = (words(key), low(first), high(first));
     for half in (0..blocks.min(BLOCKS)).step_by(8) {
+        if blocks - half <= 4
+            && let Some(four) = out[64 * half..].first_chunk_mut()
+        {
+            four_blocks_avx2(&words, first.wrapping_add(half as u64), four);
+            break;
+        }
         let load = |lanes: &[u32; BLOCKS]| {
             let lanes = lanes[half..].first_chunk::<8>().unwrap_or(&[0; 8]);
             // SAFETY: eight 32-bit words have the size of the vector.
@@ -104,6 +112,58 @@ pub(super) fn blocks_avx2(key: &[u8; 32], first: u64, blocks: usize, out: &mut [
                 unsafe { _mm256_storeu_si256(place.cast(), words) };
             }
         }
+    }
+}
+
+/// Writes the blocks `first` to `first + 3`. A vector has one row of the state of two blocks, so the
+/// words of three rows turn between the rounds. This takes two thirds of the time of eight blocks.
+#[target_feature(enable = "avx2")]
+#[allow(clippy::cast_possible_wrap, clippy::cast_possible_truncation)]
+fn four_blocks_avx2(words: &[u32; 16], first: u64, out: &mut [u8; 256]) {
+    let row = |at: usize| {
+        let [a, b, c, d] = [words[at], words[at + 1], words[at + 2], words[at + 3]];
+        let [a, b, c, d] = [a as i32, b as i32, c as i32, d as i32];
+        _mm256_setr_epi32(a, b, c, d, a, b, c, d)
+    };
+    let counters = |at: u64| {
+        let [one, two] = [first.wrapping_add(at) as i64, first.wrapping_add(at + 1) as i64];
+        _mm256_setr_epi64x(one, 0, two, 0)
+    };
+    let (constant, second, third) = (row(0), row(4), row(8));
+    let start = [constant, second, third, counters(0), constant, second, third, counters(2)];
+    let mut s = [_mm256_setzero_si256(); 16];
+    s[..8].copy_from_slice(&start);
+    for _ in 0..10 {
+        for at in [0, 4] {
+            quarter_avx2(&mut s, at, at + 1, at + 2, at + 3);
+            s[at + 1] = _mm256_shuffle_epi32::<0x39>(s[at + 1]);
+            s[at + 2] = _mm256_shuffle_epi32::<0x4e>(s[at + 2]);
+            s[at + 3] = _mm256_shuffle_epi32::<0x93>(s[at + 3]);
+        }
+        for at in [0, 4] {
+            quarter_avx2(&mut s, at, at + 1, at + 2, at + 3);
+            s[at + 1] = _mm256_shuffle_epi32::<0x93>(s[at + 1]);
+            s[at + 2] = _mm256_shuffle_epi32::<0x4e>(s[at + 2]);
+            s[at + 3] = _mm256_shuffle_epi32::<0x39>(s[at + 3]);
+        }
+    }
+    for (word, start) in s.iter_mut().zip(start) {
+        *word = _mm256_add_epi32(*word, start);
+    }
+    let [a, b, c, d, e, f, g, h, ..] = s;
+    let halves = [
+        _mm256_permute2x128_si256::<0x20>(a, b),
+        _mm256_permute2x128_si256::<0x20>(c, d),
+        _mm256_permute2x128_si256::<0x31>(a, b),
+        _mm256_permute2x128_si256::<0x31>(c, d),
+        _mm256_permute2x128_si256::<0x20>(e, f),
+        _mm256_permute2x128_si256::<0x20>(g, h),
+        _mm256_permute2x128_si256::<0x31>(e, f),
+        _mm256_permute2x128_si256::<0x31>(g, h),
+    ];
+    for (place, words) in out.as_chunks_mut::<32>().0.iter_mut().zip(halves) {
+        // SAFETY: 32 bytes have the size of the vector.
+        unsafe { _mm256_storeu_si256(place.as_mut_ptr().cast(), words) };
     }
 }
 

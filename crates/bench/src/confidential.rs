@@ -1,6 +1,8 @@
 //! Measures what encrypted columns cost: sealing, verifying without a key, decrypting, and storing in a
 //! cloud, against the same readings in plaintext.
 
+mod grants;
+mod groups;
 mod ingest;
 
 use std::hint::black_box;
@@ -227,6 +229,8 @@ pub(crate) fn run() -> Result<Report, Failed> {
     for readings in [298_u32, 4_800] {
         measure(&device, readings, &mut report);
     }
+    grants::measure(&mut report)?;
+    groups::measure(&mut report)?;
     ingest::measure(&mut report)?;
     Ok(report)
 }

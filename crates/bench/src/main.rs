@@ -12,6 +12,7 @@ mod confidential;
 mod configurations;
 mod coordinator;
 mod grades;
+mod group_of_one;
 mod growth;
 mod hashing;
 mod lab;

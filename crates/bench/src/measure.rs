@@ -98,6 +98,11 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
+    /// Returns the spread of the values times a factor.
+    pub(crate) fn scaled(self, factor: f64) -> Self {
+        Self { median: self.median * factor, low: self.low * factor, high: self.high * factor }
+    }
+
     /// Computes the median and quartiles of some values. A quartile is always one of the values;
     /// its rank is rounded away from the median.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {

@@ -13,11 +13,11 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::star::{GroupedStar, root};
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::{MAX_MESSAGE, Seal, Statement};
-use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::redaction::{merge, redact};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
 use super::schemes::{Redactable, content, text};
+use crate::group_of_one::{DEVICE, GROUP, group_of_one};
 
 /// The properties with both algorithms.
 pub(super) const OWN: [Properties; 2] =
@@ -78,13 +78,9 @@ impl Prepared {
 
 impl Own {
     pub(super) fn new(algorithm: Algorithm) -> Result<Self, String> {
-        let key = |byte| SecretKey::from_seed(algorithm, &[byte; 32]).map_err(text);
-        let (operator, key) = (key(1)?, key(2)?);
-        let devices = &[("dev1", key.public())];
-        let first = FirstRoster { group: "home", epoch_ms: 1000, levels: 1, budget: None, devices };
-        let roster = first.issue(&operator).map_err(text)?;
+        let (roster, key) = group_of_one(algorithm, 1).map_err(text)?;
         Ok(Self {
-            roster: Roster::open(&roster, &operator.public()).map_err(text)?,
+            roster,
             key,
             salts: SaltKey::new([2; 32]),
             prepared: [Prepared::new(FIELDS)?, Prepared::new(2 * FIELDS)?],
@@ -99,7 +95,7 @@ impl Redactable for Own {
         let [short, long] = &self.prepared;
         let Prepared { schema, layout, framing, keys } =
             if fields == FIELDS { short } else { long };
-        let (device, index) = (DeviceId::of("home", "dev1"), SealIndex(0));
+        let (device, index) = (DeviceId::of(GROUP, DEVICE), SealIndex(0));
         let schema = Schema::decode(schema).map_err(text)?;
         let (salt, nonce) = (self.salts.salt(device, index), Nonce([3; 12]));
         let streams = schema.encrypted_columns().zip(keys).filter_map(|((field, _), key)| {

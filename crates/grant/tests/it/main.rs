@@ -8,4 +8,3 @@ mod hostile;
 mod owners;
 mod periods;
 mod scene;
-mod speed;

@@ -22,7 +22,6 @@ use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 
 mod sanitised;
-mod speed;
 
 const LEVELS: u8 = 4;
 const INDEX: u32 = 3;

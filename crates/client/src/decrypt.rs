@@ -16,6 +16,7 @@ pub use device_keys::DeviceKeys;
 pub use key_files::{ColumnKeyFiles, OpenKeys};
 pub use key_set::KeySet;
 pub use moteseal_core::confidential::{KeyRequest, SealKeys};
+#[cfg(feature = "grants")]
 pub use moteseal_grant::Passphrase;
 pub use part::{Column, ColumnValues, PlaintextError, Readable};
 

@@ -75,6 +75,9 @@ function check({ statement: s, sanitiser, cells }, part) {
   return records.map((record, at) => [rows[at][0], record]);
 }
 
+/** What two statements of one scope must agree in: section 2, rule 9. */
+const contentOf = ({ fields, policy, digests }) => JSON.stringify([fields, policy, digests]);
+
 /** The items that are before their parts: section 4. */
 export class Waiting {
   constructor(roster) {
@@ -92,7 +95,7 @@ export class Waiting {
     const sanitiser = this.roster.sanitisers.find(({ id }) => id.equals(statement.sanitiser));
     if (sanitiser === undefined) fail("UnknownSanitiser");
     verifyObject(object, sanitiser.certificate.alg, sanitiser.certificate.key);
-    this.items.push({ statement, sanitiser, cells, digest: object.digest });
+    this.items.push({ statement, sanitiser, cells });
   }
 
   /** Steps 7 to 16. Returns the statements of a part, by ascending group, with the new rows. */
@@ -101,14 +104,14 @@ export class Waiting {
     const isOf = ({ statement }) => statement.device.equals(part.device) && statement.index === part.index;
     while (this.items.length > 0 && isOf(this.items[0])) {
       const item = this.items.shift();
-      const { statement: s, digest, sanitiser } = item;
+      const { statement: s, sanitiser } = item;
       const rows = check(item, part);
-      for (const { statement: other, digest: known } of taken) {
+      for (const { statement: other } of taken) {
         if (other.columnGroup !== s.columnGroup) continue;
         const isOne = other.sanitiser.equals(s.sanitiser) && other.mask === s.mask;
-        fail(isOne && !known.equals(digest) ? "SanitiserEquivocation" : "DuplicateSanitised");
+        fail(isOne && contentOf(other) !== contentOf(s) ? "SanitiserEquivocation" : "DuplicateSanitised");
       }
-      taken.push({ statement: s, digest, sanitiser, rows });
+      taken.push({ statement: s, sanitiser, rows });
     }
     if (part.signature !== null && this.items.length > 0) fail("SealMismatch");
     return taken.sort((a, b) => a.statement.columnGroup - b.statement.columnGroup);

@@ -61,26 +61,35 @@ class Waiting:
         if sanitiser is None:
             raise Refused("UnknownSanitiser")
         object.verify(sanitiser.key)
-        self.items.append((statement, object.digest, sanitiser, cells))
+        self.items.append((statement, sanitiser, cells))
 
     def take(self, rebuilt):
         """Steps 7 to 16. Returns the statements of a part, with their sanitisers and the records of the new cells."""
         taken, seal = [], rebuilt.seal
         while self.items and (self.items[0][0].device, self.items[0][0].index) == (seal.device, seal.index):
-            statement, digest, sanitiser, cells = self.items.pop(0)
+            statement, sanitiser, cells = self.items.pop(0)
             records = check(statement, sanitiser, cells, rebuilt)
-            for other, of_other, _, _ in taken:
+            for other, _, _ in taken:
                 if other.column_group == statement.column_group:
-                    scope = [(one.sanitiser, one.seal, one.mask) for one in (other, statement)]
-                    raise Refused("SanitiserEquivocation" if scope[0] == scope[1] and of_other != digest else "DuplicateSanitised")
-            taken.append((statement, digest, sanitiser, records))
+                    scope, content = ([one(of) for of in (other, statement)] for one in (scope_of, content_of))
+                    is_lie = scope[0] == scope[1] and content[0] != content[1]
+                    raise Refused("SanitiserEquivocation" if is_lie else "DuplicateSanitised")
+            taken.append((statement, sanitiser, records))
         if rebuilt.part.signature is not None and self.items:
             raise Refused("SealMismatch")
-        return [(statement, sanitiser, records) for statement, _, sanitiser, records in taken]
+        return taken
 
     def finish(self):
         if self.items:
             raise Refused("SanitisedWithoutPart")
+
+
+def scope_of(statement):
+    return (statement.sanitiser, statement.seal, statement.mask)
+
+
+def content_of(statement):
+    return (statement.fields, statement.policy, statement.digests)
 
 
 def check(statement, sanitiser, cells, rebuilt):

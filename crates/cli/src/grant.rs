@@ -17,6 +17,7 @@ use moteseal_grant::{
 use moteseal_terminal::secret::ask_secret;
 use moteseal_verify::Roster;
 use serde_json::json;
+use zeroize::Zeroizing;
 
 use crate::column_names::ColumnNames;
 use crate::device_name::{listed_name, name_of as name, with_name};
@@ -120,10 +121,24 @@ impl Unlocking {
         self.identity.iter().chain(&self.passphrase_file)
     }
 
+    /// Returns what decrypts several files. Each option's file is read once, because it may be a pipe.
+    pub(crate) const fn start(&self) -> Unlocker<'_> {
+        Unlocker { options: self, identities: None, passphrase: None }
+    }
+}
+
+/// What decrypts several files.
+pub(crate) struct Unlocker<'a> {
+    options: &'a Unlocking,
+    identities: Option<Zeroizing<Vec<u8>>>,
+    passphrase: Option<Passphrase>,
+}
+
+impl Unlocker<'_> {
     /// Returns what decrypts the file with these bytes: the identities, or a passphrase. `instead` names
     /// other options that decrypt it.
     pub(crate) fn unlock(
-        &self,
+        &mut self,
         path: &Path,
         file: &[u8],
         instead: &str,
@@ -133,21 +148,26 @@ impl Unlocking {
             failure.with(files::likeness_of(file))
         })?;
         if needs_passphrase {
-            let passphrase = match &self.passphrase_file {
-                Some(path) => passphrase(path)?,
-                None => ask_passphrase(path)?,
+            let passphrase = match (&self.passphrase, &self.options.passphrase_file) {
+                (Some(known), _) => known.clone(),
+                (None, Some(path)) => self.passphrase.insert(passphrase(path)?).clone(),
+                // Each file may have a passphrase of its own.
+                (None, None) => ask_passphrase(path)?,
             };
             return Ok(Unlock::Passphrase(passphrase));
         }
-        let identity = self.identity.as_ref().ok_or_else(|| {
+        let identity = self.options.identity.as_ref().ok_or_else(|| {
             Failure::usage(format_args!(
                 "the file is encrypted; give the file of your identities with --identity{instead}"
             ))
             .with_name("OtherKeyKind")
             .about(path)
         })?;
-        let bytes = files::read(identity)?;
-        let text = std::str::from_utf8(&bytes).unwrap_or_default();
+        let bytes = match &self.identities {
+            Some(known) => known,
+            None => self.identities.insert(files::read(identity)?),
+        };
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
         Unlock::identity_file(text)
             .map_err(|error| Failure::named(Exit::Usage, error.named()).about(identity))
     }
@@ -171,6 +191,8 @@ fn passphrase(path: &Path) -> Result<Passphrase, Failure> {
     let bytes = files::read(path)?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| Failure::usage("the passphrase is not UTF-8 text").about(path))?;
+    // Editors on Windows write a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     Passphrase::new(text.lines().next().unwrap_or_default())
         .map_err(|error| Failure::named(Exit::Usage, error.named()).about(path))
 }
@@ -310,7 +332,9 @@ fn granted_devices(
     epochs: &RangeInclusive<EpochNumber>,
 ) -> Result<(Vec<DeviceId>, LeftOut), Failure> {
     if !arguments.devices.is_empty() {
-        let devices = files::devices(roster, &arguments.group.roster, &arguments.devices)?;
+        let mut seen = BTreeSet::new();
+        let mut devices = files::devices(roster, &arguments.group.roster, &arguments.devices)?;
+        devices.retain(|device| seen.insert(*device));
         return Ok((devices, Vec::new()));
     }
     let owned: BTreeSet<DeviceId> = owner.streams().iter().map(Stream::device).collect();
@@ -418,21 +442,21 @@ pub(crate) fn owned_devices(owner: &Owner, roster: &Roster) -> String {
 /// Reads and opens a grant, which must not have ended.
 pub(crate) fn open(
     path: &Path,
-    unlocking: &Unlocking,
+    unlocker: &mut Unlocker<'_>,
     roster: &Roster,
 ) -> Result<OpenGrant, Failure> {
-    open_at(path, unlocking, roster, system_clock())
+    open_at(path, unlocker, roster, system_clock())
 }
 
 /// Reads and opens a grant, which must not have ended at the time `now_ms`, in Unix milliseconds.
 fn open_at(
     path: &Path,
-    unlocking: &Unlocking,
+    unlocker: &mut Unlocker<'_>,
     roster: &Roster,
     now_ms: u64,
 ) -> Result<OpenGrant, Failure> {
     let bytes = read_encrypted(path)?;
-    let unlock = unlocking.unlock(path, &bytes, "")?;
+    let unlock = unlocker.unlock(path, &bytes, "")?;
     OpenGrant::open(&bytes, &unlock, roster, now_ms).map_err(|error| {
         let exit = match error {
             OpenError::Envelope(error) if error != EnvelopeError::Damaged => Exit::Usage,
@@ -461,7 +485,8 @@ fn show(arguments: &Show) -> Result<(), Failure> {
         names.add_schemas(&path)?;
     }
     // At time 0 no grant has ended.
-    let mut contents = open_at(&arguments.grant, &arguments.unlocking, &roster, 0)?.contents();
+    let mut contents =
+        open_at(&arguments.grant, &mut arguments.unlocking.start(), &roster, 0)?.contents();
     contents
         .columns
         .sort_by_cached_key(|of| (name(&roster, of.device), names.text(of.column), of.generation));

@@ -51,8 +51,9 @@ impl KeyFiles {
         let stream_secrets = self.stream_secrets.clone();
         let files = ColumnKeyFiles { stream_secrets, ..ColumnKeyFiles::default() };
         let mut keys = files.open(roster).map_err(|error| client_error::input(&error))?;
+        let mut unlocker = self.unlocking.start();
         for path in &self.grants {
-            keys.add(grant::open(path, &self.unlocking, roster)?);
+            keys.add(grant::open(path, &mut unlocker, roster)?);
         }
         Ok(keys)
     }

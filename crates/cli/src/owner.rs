@@ -185,6 +185,10 @@ pub(crate) struct Copy {
     /// The folder for the copies: NAME.stream.key
     #[arg(long, value_name = "FOLDER")]
     keys: PathBuf,
+    /// Write the secret that the device uses at this time, by default now. A device may have several, of which
+    /// each replaces the one before from some time on
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    at: Option<When>,
 }
 
 /// The owner, and the group of its devices.
@@ -353,9 +357,7 @@ fn add(arguments: &Add) -> Result<(), Failure> {
         devices.push((name.as_str(), id));
     }
     let columns = arguments.columns.encrypted()?;
-    let copies = owner
-        .add(&roster, &devices, from, &columns, &arguments.keys)
-        .map_err(|error| error.about(&arguments.group.owner))?;
+    let copies = owner.add(&roster, &devices, from, &columns, &arguments.keys)?;
     owner.save(&copies)?;
     let mut lines = Vec::new();
     if roster.owner(owner.owner.id()).is_none() {
@@ -459,15 +461,34 @@ fn backup(arguments: &Backup) -> Result<(), Failure> {
     crate::files::create(&arguments.out, &backup, moteseal_files::PRIVATE)?;
     let out = arguments.out.display().to_string();
     let texts: Vec<_> = shares.iter().flatten().map(Share::to_text).collect();
-    if is_json() {
-        let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
-        return Stdout::lock().line(json!({ "backup": out, "shares": texts }));
+    let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+    if let Err(error) = print_shares(&out, &texts) {
+        // Without its shares, nobody can open it.
+        let _ = std::fs::remove_file(&arguments.out);
+        return Err(error);
     }
-    let mut stdout = Stdout::lock();
-    for text in &texts {
-        stdout.line(text.as_str())?;
+    if is_json() {
+        return Ok(());
     }
     report_lines([format!("backup of owner {}: {out}", owner.name())], || json!(null))
+}
+
+/// Prints the shares of a backup, which are needed to restore it.
+fn print_shares(out: &str, texts: &[&str]) -> Result<(), Failure> {
+    let mut stdout = Stdout::lock();
+    if is_json() {
+        stdout.line(json!({ "backup": out, "shares": texts }))?;
+    } else {
+        for text in texts {
+            stdout.line(text)?;
+        }
+    }
+    if texts.is_empty() || stdout.is_open() {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "the shares could not be printed, because the reader of the output has ended; no backup was written",
+    ))
 }
 
 fn restore(arguments: &Restore) -> Result<(), Failure> {
@@ -476,7 +497,7 @@ fn restore(arguments: &Restore) -> Result<(), Failure> {
     let about = |error| named(error).about(&arguments.backup);
     let owner = if arguments.shares.is_empty() {
         let instead = ", or two shares of it with --share-file";
-        let unlock = arguments.unlocking.unlock(&arguments.backup, &backup, instead)?;
+        let unlock = arguments.unlocking.start().unlock(&arguments.backup, &backup, instead)?;
         Owner::restore(&backup, &unlock).map_err(about)?
     } else {
         let shares: Vec<Share> =

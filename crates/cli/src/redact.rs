@@ -188,12 +188,14 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
 fn warn(roster: &Roster, Guessable { seals, first }: Guessable) {
     let Some((device, index, epoch)) = first else { return };
     diagnostic(format_args!(
-        "warning: the proof has digests of fewer than {FEW_READINGS} omitted readings, in {} (the first is seal {index} of {}, {})\n\
-         a reader who can guess these readings can test the guess; encrypt the columns that must be hidden",
+        "warning: the proof has digests of fewer than {FEW_READINGS} omitted readings, in {} (the first is seal {index} of {}, {})",
         count(seals, "seal"),
         device_name(roster, device),
         start_text(roster, epoch)
     ));
+    diagnostic(
+        "a reader who can guess these readings can test the guess; encrypt the columns that must be hidden",
+    );
 }
 
 pub(crate) fn run_merge(arguments: &Merge) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! `moteseal sanitise`: replaces columns of a proof by coarser ones, in the name of a sanitiser.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -58,6 +59,12 @@ fn step(text: &str) -> Result<(String, f64), String> {
     parse().ok_or_else(|| "a column and a positive number, such as temperature=0.5".to_owned())
 }
 
+/// Returns the first name that occurs twice.
+fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { proof, columns, steps, policy, key, keys, common } = arguments;
     let also_read: Vec<&PathBuf> = keys.read().chain([key]).collect();
@@ -71,6 +78,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             Ok(NewColumn { step: step.map(|(_, step)| *step), ..column })
         })
         .collect::<Result<Vec<_>, Failure>>()?;
+    let names = columns.iter().map(|column| column.field.name);
+    let stepped = steps.iter().map(|(name, _)| name.as_str());
+    for (option, twice) in [("--to", repeated(names)), ("--step", repeated(stepped))] {
+        if let Some(name) = twice {
+            return Err(Failure::usage(format_args!("{option}: {name} is given twice")));
+        }
+    }
     let is_replaced = |name: &str| columns.iter().any(|column| column.field.name == name);
     if let Some((name, _)) = steps.iter().find(|(name, _)| !is_replaced(name)) {
         return Err(Failure::usage(format_args!("--step {name}: no --to replaces this column")));

@@ -66,9 +66,10 @@ pub struct Redacted {
     pub guessable: Guessable,
 }
 
-/// The seals of which the new proof has a digest of fewer than [`FEW_READINGS`] omitted readings in
-/// plaintext: of a whole seal, of a level of a star, or of a part of a tree. Digests are not blinded, so a
-/// reader can test guesses of these readings.
+/// The seals of which the new proof has a digest of fewer than [`FEW_READINGS`] omitted readings with
+/// columns in plaintext: of a whole seal, of a level of a star, or of a part of a tree. Digests are not
+/// blinded, so a reader can test guesses of these readings. Encrypted columns under the same digest only
+/// make the guess longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guessable {
     /// The number of the seals.

@@ -79,10 +79,14 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// place may keep a copy. If the file has another name (a hard link), that name has only zeros afterwards.
 ///
 /// # Errors
-/// The errors of the operating system. The file has the previous or the new content, and the call can be
-/// repeated.
+/// The errors of the operating system; `PermissionDenied` if the previous content cannot be overwritten.
+/// The file has the previous or the new content, and the call can be repeated.
 pub fn replace_erasing(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let previous = File::options().write(true).open(path).ok();
+    let previous = match File::options().write(true).open(path) {
+        Ok(previous) => Some(previous),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
     replace(path, bytes, mode)?;
     let Some(previous) = previous else { return Ok(()) };
     let (length, zeros) = (previous.metadata()?.len(), [0; 1 << 12]);

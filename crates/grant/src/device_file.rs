@@ -18,14 +18,14 @@ pub fn encode_stream_secret(device: DeviceId, secret: &StreamSecret) -> Zeroizin
     text
 }
 
-/// Reads the text of a device's file.
+/// Reads the text of a device's file. White space at the end does not matter: editors and copies change
+/// it.
 ///
 /// # Errors
 /// `MalformedKey`.
 pub fn decode_stream_secret(text: &str) -> Result<(DeviceId, StreamSecret), KeyEncodingError> {
     let malformed = KeyEncodingError::MalformedKey;
-    let line = text.strip_suffix('\n').ok_or(malformed)?;
-    let mut parts = line.split(' ');
+    let mut parts = text.trim_ascii_end().split(' ');
     let (Some(secret), Some(base), Some(device), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {

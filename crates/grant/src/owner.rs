@@ -264,14 +264,21 @@ impl Owner {
         Err(error.into())
     }
 
-    /// Returns the device's own copy of its newest secret.
+    /// Returns the device's own copy of the secret that it uses in an epoch: of those that begin at the
+    /// epoch or before, the newest one; of the first one if there is none.
     ///
     /// # Errors
     /// `NotOwned`; `NoCopy` if keys of the secret were forgotten, or if columns were added to it later. The
     /// device would derive the keys of these columns from the wrong secret.
-    pub fn copy_of(&self, device: DeviceId) -> Result<&StreamSecret, OwnerError> {
-        let newest = self.streams_of(device).last().ok_or(OwnerError::NotOwned { device })?;
-        newest.copy().ok_or(OwnerError::NoCopy { device })
+    pub fn copy_of(
+        &self,
+        device: DeviceId,
+        epoch: EpochNumber,
+    ) -> Result<&StreamSecret, OwnerError> {
+        let streams = self.streams_of(device);
+        let begun = streams.iter().rfind(|stream| stream.base() <= epoch);
+        let stream = begun.or(streams.first()).ok_or(OwnerError::NotOwned { device })?;
+        stream.copy().ok_or(OwnerError::NoCopy { device })
     }
 
     /// Erases the keys of the epochs before `epoch`, of the given devices or of all. Grants and backups

@@ -130,14 +130,20 @@ pub enum ChangeError {
     /// The device no longer belongs to the group, or its key has ended.
     #[error("{0} no longer belongs to the group")]
     DeviceEnded(String),
-    /// The key belongs to a device of the roster already, or did so in the past.
+    /// The key belongs to a device of the roster already, or did so in the past; or the key of a sanitiser
+    /// is that of a device, an owner or another sanitiser.
     #[error("the key of {name} is also a key of {other}; make a new key")]
     KeyInUse {
-        /// The name of the device for which the key was given.
+        /// The name for which the key was given.
         name: String,
-        /// The name of the device that has the key.
+        /// The name of the device, owner or sanitiser that has the key.
         other: String,
     },
+    /// All rights of the sanitiser end at this point or before.
+    #[error(
+        "the rights of sanitiser {0} already end then or before; a new right is given with its groups"
+    )]
+    RightsEndBefore(String),
     /// The new key would be valid from an index or epoch before the one from which the newest key
     /// is valid.
     #[error("the newest key of {0} is valid from a later index or epoch")]
@@ -166,6 +172,7 @@ impl ChangeError {
             Self::DuplicateDevice(_) => "DuplicateDevice",
             Self::DeviceEnded(_) => "DeviceEnded",
             Self::KeyInUse { .. } => "KeyInUse",
+            Self::RightsEndBefore(_) => "EndNotEarlier",
             Self::KeyNotLater(_) => "KeyNotLater",
             Self::EndNotEarlier(_) => "EndNotEarlier",
             Self::PeriodNotLater => "PeriodNotLater",

@@ -78,7 +78,7 @@ named_errors! {
         Record(error: RecordError) => from,
         /// The cells are not those that the sanitiser signed.
         CellsMismatch => "the sanitised cells are not those that the sanitiser signed",
-        /// Two statements of one sanitiser about one group of one seal differ.
+        /// Two statements of one sanitiser about one group of one seal contradict each other.
         SanitiserEquivocation =>
             "a sanitiser signed two different statements about one column group of one seal",
         /// Two sanitisers replaced one group of one seal, or a statement is repeated.
@@ -203,11 +203,20 @@ impl Statement {
         Ok(out)
     }
 
-    /// Returns whether another statement has the same scope: the same sanitiser, seal, group and levels.
+    /// Returns whether another statement contradicts this one: it has the same scope (sanitiser, seal, group
+    /// and levels), and other fields, another policy or other digests. The version of the roster does not
+    /// matter, because it changes without the sanitiser.
     #[must_use]
-    pub fn has_scope_of(&self, other: &Self) -> bool {
+    pub fn contradicts(&self, other: &Self) -> bool {
         let scope = |of: &Self| (of.sanitiser, of.seal, of.column_group, of.mask);
-        scope(self) == scope(other)
+        scope(self) == scope(other) && !self.says_as(other)
+    }
+
+    /// Returns whether another statement replaces the same cells by the same ones, with the same policy.
+    #[must_use]
+    pub fn says_as(&self, other: &Self) -> bool {
+        let content = |of: &Self| Self { roster: Digest::NULL, ..of.clone() };
+        content(self) == content(other)
     }
 }
 
@@ -222,7 +231,6 @@ pub fn is_policy(text: &str) -> bool {
 #[derive(Clone, Debug)]
 pub struct Sanitisation {
     statement: Statement,
-    digest: Digest,
     signed: Vec<u8>,
     by: String,
 }
@@ -251,8 +259,8 @@ impl Sanitisation {
         }
         let mut scratch = vec![0; signed.len() + 64];
         sanitiser.key.verify(sign1.message(&mut scratch)?, sign1.signature)?;
-        let (digest, by) = (sign1.digest(), sanitiser.name.clone());
-        Ok(Self { statement, digest, signed: signed.to_vec(), by })
+        let by = sanitiser.name.clone();
+        Ok(Self { statement, signed: signed.to_vec(), by })
     }
 
     /// Returns the statement.
@@ -440,7 +448,7 @@ impl Sanitised {
         if self.group() != other.group() {
             return Ok(());
         }
-        if self.statement().has_scope_of(other.statement()) && self.of.digest != other.of.digest {
+        if self.statement().contradicts(other.statement()) {
             return Err(SanitisedError::SanitiserEquivocation);
         }
         Err(SanitisedError::DuplicateSanitised)

@@ -191,6 +191,12 @@ impl OwnerFile {
         Ok(copies)
     }
 
+    /// Returns whether the owner's file has the content that was read.
+    pub(crate) fn is_as_before(&self) -> bool {
+        let content = read_up_to(&self.target, moteseal_grant::MAX_CONTENT);
+        content.is_ok_and(|content| *content == *self.before)
+    }
+
     /// Replaces the owner's file and overwrites the previous one, unless another process has replaced it in the meantime, and then
     /// writes the devices' copies. A secret is thus never used that the owner does not have.
     pub(crate) fn save(&self, copies: &[DeviceCopy]) -> Result<(), Failure> {

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;
 
+use moteseal_client::start_text;
 use moteseal_core::confidential::{ColumnId, KeyAccessError, KeyRequest};
 use moteseal_core::record::DeviceId;
 use moteseal_core::schema::Schema;
+use moteseal_device::runner::system_clock;
 use moteseal_grant::{Owner, OwnerError, encode_stream_secret};
 use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, Proven, ReadError, Roster, StreamReader};
@@ -256,7 +258,9 @@ pub(super) fn rotate_key(arguments: &RotateKey) -> Result<(), Failure> {
     // The public key first: it cannot be written again once the file has the new key.
     write_public(&arguments.out, &public)?;
     if let Err(error) = file.save(&[]) {
-        let _ = std::fs::remove_file(&arguments.out);
+        if file.is_as_before() {
+            let _ = std::fs::remove_file(&arguments.out);
+        }
         return Err(error);
     }
     let (owner, out) = (arguments.owner.display(), arguments.out.display());
@@ -275,10 +279,23 @@ pub(super) fn rotate_key(arguments: &RotateKey) -> Result<(), Failure> {
 pub(super) fn copy(arguments: &Copy) -> Result<(), Failure> {
     let (file, roster) = arguments.group.read()?;
     crate::files::create_folder(&arguments.keys)?;
+    let at = arguments.at.map_or_else(
+        || roster.calendar().epoch_of(system_clock()),
+        |at| at.epoch(roster.calendar()),
+    );
     let mut copies = Vec::with_capacity(arguments.devices.len());
-    for name in &arguments.devices {
+    let mut notes = Vec::new();
+    let names: BTreeSet<&String> = arguments.devices.iter().collect();
+    for name in names {
         let device = crate::files::device(&roster, &arguments.group.roster, name)?;
-        let secret = file.owner.copy_of(device);
+        let later = file.owner.streams_of(device).iter().find(|stream| stream.base() > at);
+        notes.extend(later.map(|later| {
+            let start = start_text(&roster, later.base());
+            format!(
+                "{name} has another secret from {start} on: repeat the command then, or with --at"
+            )
+        }));
+        let secret = file.owner.copy_of(device, at);
         let secret = secret.map_err(|error| failure(&file.owner, &roster, error))?;
         let path = copy_path(&arguments.keys, name);
         crate::files::check_absent(&path)?;
@@ -292,5 +309,8 @@ pub(super) fn copy(arguments: &Copy) -> Result<(), Failure> {
         "stream secrets of {}: {folder}; give each device its own file and delete it here",
         count(copies.len() as u64, "device")
     );
-    report_lines([text], || json!({ "folder": folder.to_string(), "devices": arguments.devices }))
+    report_lines(
+        [text].into_iter().chain(notes),
+        || json!({ "folder": folder.to_string(), "devices": arguments.devices }),
+    )
 }

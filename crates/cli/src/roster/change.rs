@@ -478,6 +478,12 @@ pub(crate) fn sanitiser(arguments: &SetSanitiser) -> Result<(), Failure> {
         };
         let key = key.as_deref().map(files::public_key).transpose()?;
         draft.next.set_sanitiser(name, key.as_ref(), right).map_err(named)?;
+        let had = draft.before.sanitisers().iter().find(|before| before.name == *name);
+        if had.is_some_and(|before| key.as_ref().is_some_and(|key| *key != before.key)) {
+            diagnostic(format_args!(
+                "note: {name} has a new key; what the old key signed is refused from now on (NotAuthentic)"
+            ));
+        }
         format!("sanitiser {name}")
     };
     draft.write(&what, &[])

@@ -325,6 +325,11 @@ fn what_a_sanitiser_must_not_replace_is_an_error_by_name() {
         ("--to attic::u8", "UnknownColumn"),
         ("--to temperature:Cel:bool", "WrongValueType"),
         ("--to temperature:Cel", "MalformedField"),
+        ("--to temperature:Cel:i8 --to temperature:Cel:i16", "--to: temperature is given twice"),
+        (
+            "--to temperature:Cel:i8 --step temperature=2 --step temperature=5",
+            "--step: temperature is given twice",
+        ),
     ] {
         let run = sanitise(&scene, "p.mproof", columns, "");
         assert!(run.failed(USAGE).contains(name), "{columns}: {run:?}");
@@ -333,14 +338,24 @@ fn what_a_sanitiser_must_not_replace_is_an_error_by_name() {
     sanitise(&scene, "p.mproof", "--to temperature:Cel:i8", "").done();
     // The operator takes the rights away, and then the sanitiser.
     let roster = "--roster roster.cbor --operator keys/op.key.pem";
-    let change = |what: &str| {
-        let command = format!("roster sanitiser gw {what} {roster}");
-        scene.run(&command.split_whitespace().collect::<Vec<_>>()).done();
+    let sanitiser = |what: &str| {
+        let command = format!("roster sanitiser {what} {roster}");
+        scene.run(&command.split_whitespace().collect::<Vec<_>>())
     };
+    let change = |what: &str| sanitiser(&format!("gw {what}")).done();
+    // Nobody else has the key of a sanitiser.
+    for (key, holder) in [("gw", "gw"), ("dev2", "dev2"), ("alice", "alice")] {
+        let run = sanitiser(&format!("other --key keys/{key}.pub.pem --groups 1"));
+        let line = run.failed(USAGE);
+        let reason = format!("KeyInUse: the key of other is also a key of {holder}");
+        assert!(line.contains(&reason), "{line}");
+    }
     let verify = || with_roster(&scene, "verify coarse.mproof --accept-sanitised gw");
     verify().done();
     change("--until 2030-01-01");
     verify().done();
+    let run = sanitiser("gw --until 2035-01-01");
+    assert!(run.failed(USAGE).contains("EndNotEarlier: the rights of sanitiser gw already end"));
     change("--until 2026-01-01T00:00:00Z");
     assert!(verify().failed(REFUSED).contains("SanitiserNotPermitted"));
     change("--remove");

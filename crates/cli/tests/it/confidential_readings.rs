@@ -311,6 +311,13 @@ fn a_grant_for_a_passphrase_is_opened_with_a_file_a_descriptor_or_at_the_termina
     let script = format!("exec {program} {estimate} --passphrase-file /dev/fd/3 3<pass");
     let output = shell(&script, &["sh", "-c"]).wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
+    // A pipe can be read once, and opens several grants.
+    let rest = "--columns humidity --passphrase-file pass --out wet.mgrant";
+    with_roster(&scene, &format!("{make} {rest}")).done();
+    let opened = format!("{estimate} --grant wet.mgrant --passphrase-file /dev/stdin");
+    let script = format!("cat pass | {program} {opened}");
+    let output = shell(&script, &["sh", "-c"]).wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
     // The terminal, whose input and output `script` passes on.
     scene
         .run(&[

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use moteseal_client::input;
 use moteseal_core::record::EpochNumber;
@@ -347,6 +348,44 @@ fn a_device_gets_its_copy_of_the_secret_again() {
     assert!(line.contains("NoCopy") && line.contains("dev1"), "{line}");
     assert!(line.contains("owner add --from"), "{line}");
     assert!(!path.exists());
+}
+
+#[test]
+fn a_device_gets_the_copy_of_the_secret_that_it_uses_now() {
+    let (scene, _) = scene();
+    let path = scene.path("keys/dev1.stream.key");
+    let now = fs::read(&path).unwrap();
+    let later = "--column temperature:Cel:i16/100! --from 2130-01-01 --keys later";
+    let add = format!("owner add --owner keys/alice.owner --device dev1 {later}");
+    with_roster(&scene, &add).done();
+    let copy = |more: &str| {
+        fs::remove_file(&path).unwrap();
+        let copy = "owner copy --owner keys/alice.owner --device dev1 --device dev1 --keys keys";
+        let run = with_roster(&scene, &format!("{copy} {more}")).done();
+        (fs::read(&path).unwrap(), run)
+    };
+    let (file, run) = copy("");
+    assert_eq!(file, now);
+    assert!(run.stderr.contains("dev1 has another secret from 2130-01-01"), "{run:?}");
+    let (file, run) = copy("--at 2130-01-02");
+    assert_eq!(file, fs::read(scene.path("later/dev1.stream.key")).unwrap());
+    assert!(!run.stderr.contains("another secret"), "{run:?}");
+}
+
+#[test]
+fn no_backup_stays_whose_shares_were_not_printed() {
+    let (scene, _) = scene();
+    for json in [&[][..], &["--json"]] {
+        let backup = ["owner", "backup", "--owner", "keys/alice.owner", "--shares", "--out", "b"];
+        let mut command = scene.command(&[&backup[..], json].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(USAGE), "{errors}");
+        assert!(errors.contains("the shares could not be printed"), "{errors}");
+        assert!(!scene.path("b").exists());
+    }
 }
 
 #[test]

@@ -312,10 +312,15 @@ impl OwnedPart {
         }
         for new in &other.sanitised {
             let group = |of: &Attached| of.statement.column_group;
-            match merged.sanitised.iter().find(|of| group(of) == group(new)) {
+            match merged.sanitised.iter_mut().find(|of| group(of) == group(new)) {
                 None => merged.sanitised.push(new.clone()),
-                Some(known) if known == new => {}
-                Some(known) if known.statement.has_scope_of(&new.statement) => {
+                Some(known) if known.statement.says_as(&new.statement) => {
+                    // The choice does not depend on the order of the proofs.
+                    if new.signed < known.signed {
+                        *known = new.clone();
+                    }
+                }
+                Some(known) if known.statement.contradicts(&new.statement) => {
                     return Err(NotMergeable::Statements);
                 }
                 Some(_) => return Err(NotMergeable::Parts),
@@ -343,11 +348,12 @@ impl OwnedPart {
         self.selected.cmp(&other.selected).then_with(|| shown(self).cmp(&shown(other)))
     }
 
-    /// Returns the smallest number of omitted readings that one digest in the part stands for, if the
-    /// readings are in plaintext. A reader who can guess them all can test the guess.
+    /// Returns the smallest number of omitted readings that one digest in the part covers, if they have
+    /// plaintext. A reader who can guess them all can test the guess. Ciphertext next to the plaintext
+    /// only adds to what must be guessed: 16 bits for a cell of two bytes.
     pub(super) fn fewest_omitted(&self) -> Option<u64> {
-        let whole = &self.schema.whole().bytes;
-        if Schema::decode(whole).unwrap_or(Schema::OPAQUE).encrypted_count() > 0 {
+        let whole = Schema::decode(&self.schema.whole().bytes).unwrap_or(Schema::OPAQUE);
+        if whole.encrypted_count() > 0 && whole.fields().all(|field| field.suite.is_some()) {
             return None;
         }
         let statement = self.seal.statement();

@@ -375,7 +375,7 @@ fn a_proof_of_a_sanitiser_that_was_removed_is_refused() {
 
 #[test]
 fn two_statements_of_one_scope_are_not_merged() {
-    let world = world();
+    let mut world = world();
     let one = world.coarse(&world.proof);
     let two =
         world.sanitised_by(&world.proof, &["temperature:Cel:i8"], (Some("other"), 9)).unwrap();
@@ -383,6 +383,16 @@ fn two_statements_of_one_scope_are_not_merged() {
     let by_other = world.sanitised_by(&world.proof, &["temperature:Cel:i8"], (None, 8)).unwrap();
     assert_eq!(world.merged(&one, &by_other).unwrap_err(), "NotMergeable");
     assert!(world.merged(&one, &one).is_ok());
+    // Under a later version of the roster, the statement says the same.
+    let operator = key(1);
+    let mut next = NextRoster::after(world.roster.bytes(), &operator, &operator.public()).unwrap();
+    next.set_sanitiser("third", Some(&key(77).public()), right(0b10)).unwrap();
+    world.roster = Roster::open(&next.issue().unwrap(), &operator.public()).unwrap();
+    let again = world.coarse(&world.proof);
+    assert_ne!(again, one);
+    let merged = world.merged(&one, &again).unwrap();
+    assert_eq!(merged, world.merged(&again, &one).unwrap());
+    assert_eq!(world.merged(&again, &two).unwrap_err(), "SanitiserEquivocation");
 }
 
 proptest! {

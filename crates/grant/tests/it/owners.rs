@@ -261,17 +261,23 @@ fn a_column_that_a_device_begins_again_is_not_moved_so_earlier_seals_can_still_b
 #[test]
 fn a_device_gets_its_copy_of_the_secret_again_unless_it_would_derive_wrong_keys_from_it() {
     let mut owner = alice(3);
-    assert_eq!(owner.copy_of(device(0)).unwrap(), &secret_of(0));
+    assert_eq!(owner.copy_of(device(0), BASE).unwrap(), &secret_of(0));
     owner.add_columns(device(1), &[(column("pressure"), "pressure")]).unwrap();
     owner.forget(EpochNumber(1100), Some(&[device(2)])).unwrap();
     for number in [1, 2] {
-        assert_eq!(owner.copy_of(device(number)).unwrap_err().name(), "NoCopy");
+        assert_eq!(owner.copy_of(device(number), BASE).unwrap_err().name(), "NoCopy");
     }
-    assert_eq!(owner.copy_of(device(3)).unwrap_err().name(), "NotOwned");
+    assert_eq!(owner.copy_of(device(3), BASE).unwrap_err().name(), "NotOwned");
     // A new secret has a copy.
     let newer = StreamSecret::new([8; 32], EpochNumber(1500));
     owner.add(device(2), newer.clone(), &columns()).unwrap();
-    assert_eq!(owner.copy_of(device(2)).unwrap(), &newer);
+    assert_eq!(owner.copy_of(device(2), EpochNumber(1500)).unwrap(), &newer);
+    // Before the newer secret begins, the device uses the older one.
+    let later = StreamSecret::new([9; 32], EpochNumber(1500));
+    owner.add(device(0), later.clone(), &columns()).unwrap();
+    for (epoch, secret) in [(0, &secret_of(0)), (1499, &secret_of(0)), (1500, &later)] {
+        assert_eq!(owner.copy_of(device(0), EpochNumber(epoch)).unwrap(), secret, "{epoch}");
+    }
 }
 
 #[test]

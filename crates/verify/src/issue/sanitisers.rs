@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use moteseal_core::identity::Certificate;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::roster::{RightDraft, Roster, RosterError, SanitiserDraft, sanitiser_id};
 use moteseal_core::signature::PublicKey;
@@ -61,6 +62,9 @@ impl NextRoster<'_> {
         mut right: SanitiserRight,
     ) -> Result<(), ChangeError> {
         let id = sanitiser_id(&self.group_name, name);
+        if let Some(other) = key.and_then(|key| self.other_holder(id, key)) {
+            return Err(ChangeError::KeyInUse { name: name.to_owned(), other });
+        }
         if let Some(devices) = &mut right.devices {
             devices.sort_unstable();
             devices.dedup();
@@ -81,13 +85,38 @@ impl NextRoster<'_> {
         Ok(())
     }
 
+    /// Returns the name of the device, owner or other sanitiser than `id` that has a key. What a key
+    /// signed must be from one party only.
+    fn other_holder(&self, id: DeviceId, key: &PublicKey) -> Option<String> {
+        let bytes = key.to_bytes();
+        let has_key = |certificate: &[u8]| {
+            Certificate::decode(certificate)
+                .is_ok_and(|certificate| *certificate.key_bytes == *bytes)
+        };
+        if let Some(device) = self.keys.get(&*bytes) {
+            let device = self.devices.get(device);
+            return Some(
+                device.map_or_else(|| "a device".to_owned(), |device| device.name.clone()),
+            );
+        }
+        let owners = self.owners.values().map(|(name, certificate)| (name, certificate));
+        let others = self.sanitisers.iter().filter(|(other, _)| **other != id);
+        let sanitisers = others.map(|(_, other)| (&other.name, &other.certificate));
+        let mut holders = owners.chain(sanitisers);
+        holders.find(|(_, certificate)| has_key(certificate)).map(|(name, _)| name.clone())
+    }
+
     /// Ends all rights of a sanitiser at an epoch. Its statements about earlier epochs stay valid.
     ///
     /// # Errors
-    /// `UnknownSanitiser`.
+    /// `UnknownSanitiser`; `EndNotEarlier` if no right reaches that epoch.
     pub fn end_sanitiser(&mut self, name: &str, end: EpochNumber) -> Result<(), ChangeError> {
         let sanitiser = self.sanitisers.get_mut(&sanitiser_id(&self.group_name, name));
         let sanitiser = sanitiser.ok_or_else(|| ChangeError::UnknownSanitiser(name.to_owned()))?;
+        if sanitiser.rights.iter().all(|right| right.end_epoch.is_some_and(|before| before <= end))
+        {
+            return Err(ChangeError::RightsEndBefore(name.to_owned()));
+        }
         for right in &mut sanitiser.rights {
             let earlier = right.end_epoch.map_or(end, |before| before.min(end));
             right.end_epoch = Some(earlier.max(right.first_epoch));

@@ -36,6 +36,7 @@ mod error;
 mod intake;
 mod layout;
 mod message;
+mod moment;
 mod no_store;
 mod permissions;
 mod pieces;

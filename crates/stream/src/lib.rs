@@ -48,7 +48,7 @@ mod sync;
 mod worker;
 
 pub use attempts::{Attempt, CONNECT, accepts_plain_text, attempts};
-pub use authority::{Authority, Credentials, MAX_REVOKED, jwt_issued_at};
+pub use authority::{Authority, Credentials, IssuedAccount, MAX_REVOKED, jwt_issued_at};
 pub use connection::Stream;
 pub use dead::{DeadLetter, DeadLetters};
 pub use error::StreamError;
@@ -57,6 +57,6 @@ pub use layout::Layout;
 pub use no_store::NoStore;
 pub use permissions::{Duty, Permissions};
 pub use position::Reached;
-pub use push::push_account;
+pub use push::{fetch_account, push_account};
 pub use settings::{IntakeLimits, Role, Settings, SyncCheck, WorkerLimits};
 pub use worker::{Worker, WorkerCounts};

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn the_steady_clock_counts_the_time_while_the_machine_was_suspended() {
+    fn the_steady_clock_of_linux_is_the_time_since_boot() {
         let boot = || rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let (before, read, after) = (boot(), steady(), boot());
         let [before, after] = [before, after].map(|time| Duration::try_from(time).ok());

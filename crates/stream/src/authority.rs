@@ -3,7 +3,8 @@
 //!
 //! The servers have only public keys and JWTs. The operator signs the accounts, and the account signs its
 //! users, so a user is added without a change of the servers. A user is revoked in the account's JWT, which
-//! [`push_account`](crate::push_account) passes to the running servers. Format: NATS's `jwt` version 2,
+//! [`push_account`](crate::push_account) passes to the running servers and
+//! [`fetch_account`](crate::fetch_account) reads from them. Format: NATS's `jwt` version 2,
 //! signed with Ed25519 (`alg: ed25519-nkey`).
 
 use std::collections::BTreeMap;
@@ -23,6 +24,14 @@ pub const MAX_REVOKED: usize = 4096;
 
 /// The subject at which the servers receive the JWT of an account.
 pub(crate) const UPDATE: &str = "$SYS.REQ.CLAIMS.UPDATE";
+
+/// Returns the subject at which the servers return the JWT of an account.
+pub(crate) fn lookup(account: &str) -> String {
+    format!("$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP")
+}
+
+/// The name of the system account and of its user.
+const SYSTEM: &str = "system";
 
 const USER_JWT: &str = "NATS USER JWT";
 const USER_SEED: &str = "USER NKEY SEED";
@@ -105,7 +114,7 @@ impl Authority {
     /// # Errors
     /// `Usage` if it cannot be signed.
     pub fn system_jwt(&self, at: u64) -> Result<String, StreamError> {
-        sign(&self.operator, &self.system(), "system", at, &system_claims())
+        sign(&self.operator, &self.system(), SYSTEM, at, &system_claims())
     }
 
     /// Returns the JWT of the account of the stream. `revoked` are public keys of users; their JWTs of
@@ -138,6 +147,21 @@ impl Authority {
         })
     }
 
+    /// Returns what a JWT of the account states, or `None` if it is of another account or this operator has
+    /// not signed it.
+    #[must_use]
+    pub fn read_account(&self, jwt: &str) -> Option<IssuedAccount> {
+        let claims = claims(jwt, &self.operator)?;
+        if claims["sub"] != self.account().as_str() {
+            return None;
+        }
+        let revoked = match &claims["nats"]["revocations"] {
+            Value::Null => BTreeMap::new(),
+            revoked => serde_json::from_value(revoked.clone()).ok()?,
+        };
+        Some(IssuedAccount { issued_at: claims["iat"].as_u64()?, revoked })
+    }
+
     /// Issues credentials of the account with these permissions. With earlier credentials, the key stays the same.
     ///
     /// # Errors
@@ -154,18 +178,31 @@ impl Authority {
         Ok(Credentials { jwt, seed: seed(&key)? })
     }
 
-    /// Issues credentials of the system account that may pass JWTs of accounts to the servers, and nothing else.
+    /// Issues credentials of the system account that may read the account's JWT from the servers and pass
+    /// JWTs to them, and nothing else.
     ///
     /// # Errors
     /// `Usage` if they cannot be signed.
     pub fn system_user(&self, at: u64) -> Result<Credentials, StreamError> {
-        let permissions = Permissions {
-            publish: [UPDATE.to_owned()].into(),
-            subscribe: [format!("{}.>", Duty::Admin.inbox())].into(),
-        };
         let key = KeyPair::new_user();
-        let jwt = sign(&self.system, &key.public_key(), "system", at, &user_claims(&permissions))?;
+        let claims = user_claims(&self.system_permissions());
+        let jwt = sign(&self.system, &key.public_key(), SYSTEM, at, &claims)?;
         Ok(Credentials { jwt, seed: seed(&key)? })
+    }
+
+    /// Returns whether the system account issued the credentials, with the permissions of
+    /// [`system_user`](Self::system_user).
+    #[must_use]
+    pub fn is_system_user(&self, user: &Credentials) -> bool {
+        claims(&user.jwt, &self.system)
+            .is_some_and(|claims| claims["nats"] == user_claims(&self.system_permissions()))
+    }
+
+    fn system_permissions(&self) -> Permissions {
+        Permissions {
+            publish: [UPDATE.to_owned(), lookup(&self.account())].into(),
+            subscribe: [format!("{}.>", Duty::Admin.inbox())].into(),
+        }
     }
 
     /// Returns whether this account issued the credentials, for this name and these permissions.
@@ -194,6 +231,15 @@ impl Authority {
             json!(folder)
         )
     }
+}
+
+/// What a JWT of the account states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuedAccount {
+    /// The Unix time at which it was issued.
+    pub issued_at: u64,
+    /// The revoked users by their public key. Their JWTs of this Unix time and before are not valid.
+    pub revoked: BTreeMap<String, u64>,
 }
 
 /// The credentials of a user: a JWT and the secret seed of its key.
@@ -378,5 +424,45 @@ mod tests {
         assert_eq!(jwt_issued_at(&jwt), 9);
         let many = (0..=MAX_REVOKED as u64).map(|n| (n.to_string(), n)).collect();
         assert!(authority.account_jwt("own", &many, 9).is_err());
+    }
+
+    #[test]
+    fn a_jwt_of_the_account_is_read_only_if_this_operator_signed_it() {
+        let authority = Authority::generate();
+        let revoked = BTreeMap::from([("UABC".to_owned(), 7), ("UDEF".to_owned(), 8)]);
+        let jwt = authority.account_jwt("own", &revoked, 9).unwrap();
+        let issued = IssuedAccount { issued_at: 9, revoked };
+        assert_eq!(authority.read_account(&format!("{jwt}\n")), Some(issued));
+        let none = authority.account_jwt("own", &BTreeMap::new(), 10).unwrap();
+        let issued = IssuedAccount { issued_at: 10, revoked: BTreeMap::new() };
+        assert_eq!(authority.read_account(&none), Some(issued));
+
+        let [_, account, system] = authority.seeds().unwrap();
+        let stranger = Authority::generate();
+        let [operator, ..] = stranger.seeds().unwrap();
+        let other = Authority::from_seeds(&operator, &account, &system).unwrap();
+        let by_other = other.account_jwt("own", &BTreeMap::new(), 11).unwrap();
+        let altered = jwt.replacen('.', ".x", 1);
+        let of_system = authority.system_jwt(9).unwrap();
+        for refused in [&*by_other, &altered, &of_system, "", "a.b.c"] {
+            assert_eq!(authority.read_account(refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_the_system_account_without_the_permissions_are_recognised() {
+        let authority = Authority::generate();
+        assert!(authority.is_system_user(&authority.system_user(5).unwrap()));
+        assert!(!Authority::generate().is_system_user(&authority.system_user(5).unwrap()));
+        // What an earlier version has issued.
+        let permissions = Permissions {
+            publish: [UPDATE.to_owned()].into(),
+            subscribe: [format!("{}.>", Duty::Admin.inbox())].into(),
+        };
+        let key = KeyPair::new_user();
+        let claims = user_claims(&permissions);
+        let jwt = sign(&authority.system, &key.public_key(), SYSTEM, 5, &claims).unwrap();
+        let earlier = Credentials { jwt, seed: seed(&key).unwrap() };
+        assert!(!authority.is_system_user(&earlier));
     }
 }

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::message::{DIGEST, HEADER_BYTES, LENGTH, PIECES};
+use crate::moment::Moment;
 use crate::pieces::COMMIT_AGE;
 use crate::published::Published;
 use crate::settings::IntakeLimits;
@@ -168,7 +169,7 @@ impl Publisher {
         // them, so no other message may refer to them.
         let id = hex::encode(random);
         let size = most.min(self.limits.piece_bytes).max(1);
-        let started = Instant::now();
+        let started = Moment::now();
         let prefix = &self.stream.names().piece_subject;
         let sends = (0..batch.len()).step_by(size).enumerate().map(|(number, at)| {
             let piece = batch.slice(at..batch.len().min(at + size));
@@ -197,9 +198,12 @@ impl Publisher {
         let position =
             self.send(subject, (headers, Some(&message_id)), Bytes::new(), until).await?;
         // The workers remove pieces that have no message after a multiple of this time. A process that
-        // was stopped in between must therefore not acknowledge the batch.
-        if started.elapsed() > COMMIT_AGE {
-            return Err(self.unavailable("publishing took too long".to_owned()));
+        // was stopped in between must therefore not acknowledge the batch, nor one on a machine that was
+        // suspended.
+        if !started.is_within(COMMIT_AGE, Moment::now()) {
+            return Err(self.unavailable(
+                "publishing took too long, or the time of day was changed".to_owned(),
+            ));
         }
         Ok(position)
     }

@@ -4,10 +4,11 @@
 //! An intake that dies between the pieces and their message leaves pieces that nobody needs. A worker may
 //! remove a piece only if it is certain that no message refers to it. It therefore notes the last piece
 //! at some time `T0`. An intake acknowledges a batch only if it published the message within
-//! [`COMMIT_AGE`] of the first piece. So every message whose acknowledged batch has one of these pieces is
-//! in the stream at `T1 = T0 + ORPHAN_AGE`, a multiple of that. Once the workers have stored everything up
-//! to the last message at `T1`, the pieces that remain are of no batch. Dead letters may refer to pieces,
-//! so nothing is removed while there are any.
+//! [`COMMIT_AGE`] of the first piece, on clocks that advance while its machine is suspended. So every
+//! message whose acknowledged batch has one of these pieces is in the stream at `T1 = T0 + ORPHAN_AGE`, a
+//! multiple of that. Once the workers have stored everything up to the last message at `T1`, the pieces
+//! that remain are of no batch. Dead letters may refer to pieces, so nothing is removed while there are
+//! any.
 
 use std::time::Duration;
 

@@ -1,14 +1,87 @@
-//! Passes the JWT of an account to running servers, which then end the connections of revoked users.
+//! Reads the JWT of an account from running servers, and passes a new one to them. They then end the
+//! connections of revoked users.
 
-use async_nats::Client;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_nats::{Client, StatusCode};
 use futures_util::StreamExt as _;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::authority::UPDATE;
+use crate::authority::{UPDATE, lookup};
 use crate::connection;
 use crate::error::StreamError;
 use crate::settings::Settings;
+
+const REMEDY: &str = "check that it runs with the lines of this policy";
+/// How long to wait for the answers of the other servers of a cluster.
+const OTHERS: Duration = Duration::from_millis(500);
+/// The most answers that are read. No cluster has as many servers.
+const MOST: usize = 256;
+
+/// Returns the JWTs that the servers of the settings and the others of their cluster have of an account:
+/// one, unless servers differ, or none if no server has any. The credentials of the settings are those of
+/// [`Authority::system_user`](crate::Authority::system_user). Servers that cannot be reached are skipped.
+/// The signatures are not checked ([`Authority::read_account`](crate::Authority::read_account)).
+///
+/// # Errors
+/// [`StreamError`] of the first server if none of them answers.
+pub async fn fetch_account(
+    settings: Settings,
+    account: &str,
+) -> Result<BTreeSet<String>, StreamError> {
+    let settings = settings.checked()?;
+    let (mut found, mut answered, mut first) = (BTreeSet::new(), false, None);
+    for server in &settings.servers {
+        let one = Settings { servers: vec![server.clone()], ..settings.clone() };
+        let fetched = async {
+            let client = connection::client(&one, |_| {}).await?;
+            fetch(&client, &one, account).await
+        };
+        match fetched.await {
+            Ok(jwts) => {
+                answered = true;
+                found.extend(jwts);
+            }
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    match first {
+        Some(error) if !answered => Err(error),
+        _ => Ok(found),
+    }
+}
+
+async fn fetch(
+    client: &Client,
+    settings: &Settings,
+    account: &str,
+) -> Result<Vec<String>, StreamError> {
+    let failed = |what: String| unreachable(settings, what);
+    let inbox = client.new_inbox();
+    let answers = client.subscribe(inbox.clone()).await;
+    let mut answers = answers.map_err(|error| failed(error.to_string()))?;
+    let sent = client.publish_with_reply(lookup(account), inbox, "".into()).await;
+    sent.map_err(|error| failed(error.to_string()))?;
+    // Each server of a cluster answers, and its answer does not name it.
+    let (mut found, mut wait) = (Vec::new(), settings.request_time);
+    while found.len() < MOST
+        && let Ok(Some(answer)) = timeout(wait, answers.next()).await
+    {
+        if answer.status == Some(StatusCode::NO_RESPONDERS) {
+            break;
+        }
+        // A server without a JWT of the account returns no text.
+        found.push(String::from_utf8_lossy(&answer.payload).trim().to_owned());
+        wait = OTHERS;
+    }
+    if found.is_empty() {
+        return Err(failed(format!("it returns no account; {REMEDY}")));
+    }
+    found.retain(|jwt| !jwt.is_empty());
+    Ok(found)
+}
 
 /// Passes the JWT of an account to each server of the settings, whose credentials are those of
 /// [`Authority::system_user`](crate::Authority::system_user). When it returns, these servers have ended the
@@ -28,11 +101,7 @@ pub async fn push_account(settings: Settings, jwt: &str) -> Result<(), StreamErr
 }
 
 async fn push(client: &Client, settings: &Settings, jwt: &str) -> Result<(), StreamError> {
-    let servers = settings.servers.join(", ");
-    let failed = |what: String| StreamError::Unreachable {
-        servers: connection::without_user(&servers),
-        what,
-    };
+    let failed = |what: String| unreachable(settings, what);
     let inbox = client.new_inbox();
     let answers = client.subscribe(inbox.clone()).await;
     let mut answers = answers.map_err(|error| failed(error.to_string()))?;
@@ -50,12 +119,7 @@ async fn push(client: &Client, settings: &Settings, jwt: &str) -> Result<(), Str
         None
     };
     let answer = timeout(settings.request_time, own).await.ok().flatten();
-    let answer = answer.ok_or_else(|| {
-        failed(
-            "it does not answer to a JWT; check that it runs with the lines of this policy"
-                .to_owned(),
-        )
-    })?;
+    let answer = answer.ok_or_else(|| failed(format!("it does not answer to a JWT; {REMEDY}")))?;
     match answer.get("error") {
         None if answer["data"]["code"] == 200 => Ok(()),
         None => Err(StreamError::StreamFailed { what: answer.to_string() }),
@@ -63,4 +127,9 @@ async fn push(client: &Client, settings: &Settings, jwt: &str) -> Result<(), Str
             what: error["description"].as_str().unwrap_or("an error").to_owned(),
         }),
     }
+}
+
+fn unreachable(settings: &Settings, what: String) -> StreamError {
+    let servers = settings.servers.join(", ");
+    StreamError::Unreachable { servers: connection::without_user(&servers), what }
 }

@@ -23,6 +23,7 @@ mod error;
 mod fault;
 mod guard;
 mod init;
+mod known;
 mod login;
 mod manifests;
 mod queue;

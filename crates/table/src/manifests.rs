@@ -8,8 +8,9 @@ use moteseal_store::{ManifestKey, Receipt, StoredManifest};
 
 use crate::fault::Fault;
 use crate::guard::{self, INLINE};
+use crate::known::Known;
 use crate::reads::{digest_of, limit_of};
-use crate::store::{Known, Table};
+use crate::store::Table;
 use crate::tables;
 
 /// The maximum number of manifests in one answer.

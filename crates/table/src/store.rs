@@ -4,7 +4,6 @@
 //! `submit` starts a task and returns. A read starts a task too, and waits for it without the help of
 //! a runtime, so it may be called from any thread, including the blocking threads of another runtime.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -29,6 +28,7 @@ use crate::address::Address;
 use crate::connect::{self, Access};
 use crate::error::OpenError;
 use crate::fault::{self, Fault};
+use crate::known::{Known, KnownRows};
 use crate::login;
 use crate::queue::{Queue, Ticket};
 use crate::statements::Statements;
@@ -36,8 +36,6 @@ use crate::statements::Statements;
 /// The maximum number of devices whose bundles are written at the same time. The driver sends their
 /// requests together, so that a request takes less processor time the more there are.
 pub(crate) const WRITERS: usize = 64;
-/// The maximum number of rows that are remembered as written.
-const KNOWN: usize = 1 << 17;
 
 /// How a store works with its keyspace.
 #[derive(Clone, Debug)]
@@ -85,20 +83,11 @@ pub(crate) struct Table {
     /// The URL, for messages.
     pub(crate) name: String,
     pub(crate) writers: Semaphore,
-    known: Mutex<HashSet<Known>>,
+    known: Mutex<KnownRows>,
     /// Held while urgent events are placed.
     pub(crate) placing: tokio::sync::Mutex<()>,
     /// A bucket of places of urgent events that has rows, unless it is 0.
     pub(crate) bucket: AtomicU64,
-}
-
-/// A row without content that this process has written. It needs not be written again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Known {
-    Span(DeviceId, i32),
-    Schema(Digest),
-    Unordered(DeviceId),
-    Manifests(u64),
 }
 
 impl TableStore {
@@ -213,7 +202,7 @@ impl Table {
             statements,
             name: address.to_string(),
             writers: Semaphore::new(WRITERS),
-            known: Mutex::default(),
+            known: Mutex::new(KnownRows::new(Instant::now())),
             placing: tokio::sync::Mutex::default(),
             bucket: AtomicU64::new(0),
         }
@@ -243,15 +232,11 @@ impl Table {
     }
 
     pub(crate) fn is_known(&self, row: Known) -> bool {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&row)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(row, Instant::now())
     }
 
     pub(crate) fn remember(&self, row: Known) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        known.insert(row);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(row, Instant::now());
     }
 }
 

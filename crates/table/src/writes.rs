@@ -23,8 +23,9 @@ use moteseal_store::{Bundle, Receipt, SealKey};
 
 use crate::fault::{self, Fault};
 use crate::guard::{self, INLINE, PIECE};
+use crate::known::Known;
 use crate::reads::{digest_of, index_of, limit_of};
-use crate::store::{Known, Table, WRITERS};
+use crate::store::{Table, WRITERS};
 use crate::tables;
 
 /// The maximum number of pieces of one body that are written at the same time.
@@ -180,7 +181,8 @@ impl Table {
         Ok(stored)
     }
 
-    /// Writes the rows through which readers find the partition of a seal.
+    /// Writes the rows through which readers find the partition of a seal, unless this process has written
+    /// them lately.
     async fn announce(&self, device: DeviceId, span: i32, deadline: Instant) -> Result<(), Fault> {
         let row = Known::Span(device, span);
         if self.is_known(row) {

@@ -5,6 +5,7 @@ mod apply;
 mod check;
 mod config;
 mod folder;
+mod merge;
 
 use std::path::PathBuf;
 
@@ -28,7 +29,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  \
                             moteseal cloud policy apply policy.toml --from policy\n\n\
                             If the section [table] names a superuser, MOTESEAL_CASSANDRA_PASSWORD has its password, or\n\
-                            MOTESEAL_CASSANDRA_PASSWORD_FILE names its file. A cloud reads the file of tokens by itself.")]
+                            MOTESEAL_CASSANDRA_PASSWORD_FILE names its file. A cloud reads the file of tokens by itself.\n\
+                            What the servers have revoked and the folder lacks, as after a restore from a backup, stays revoked\n\
+                            and is added to the folder.")]
     Apply(Applied),
     /// Try at the running servers who can do what, and compare it with the policy. Nothing is changed.
     #[command(after_help = "Example:\n  \

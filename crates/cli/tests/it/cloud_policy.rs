@@ -265,3 +265,113 @@ fn check_finds_what_the_policy_states_and_a_revocation_takes_effect_within_five_
     let gone = policy("check", &scene, &[]);
     assert!(gone.failed(4).contains("PolicyUnchecked"), "{gone:?}");
 }
+
+/// Copies the files of a folder of the scene.
+fn copy(scene: &Scene, from: &str, to: &str) {
+    let (from, to) = (scene.path(from), scene.path(to));
+    for file in files(&from) {
+        let copied = to.join(file.strip_prefix(&from).unwrap());
+        fs::create_dir_all(copied.parent().unwrap()).unwrap();
+        fs::copy(&file, &copied).unwrap();
+    }
+}
+
+#[test]
+fn a_folder_that_is_restored_from_a_backup_makes_nothing_valid_that_was_revoked() {
+    const OWN: &str = "policy/processes/intake1/stream.creds";
+    let scene = http_grades::scene();
+    write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
+    policy("init", &scene, &[]).done();
+    let lines = fs::read_to_string(scene.path("policy/nats.conf")).unwrap();
+    let nats = Server::with(SYNCED, &lines);
+    let server = nats.url.replace("nats://", "tls://");
+    write(&scene, &server, "", PROCESSES, TOKENS);
+    let stream = |command: &[&str], creds: &str| {
+        let at = ["--stream", &server, "--stream-monitor", &nats.monitor, "--stream-ca", "ca.pem"];
+        scene.run(&[&["stream"][..], command, &at, &["--stream-creds", creds]].concat())
+    };
+    let limits = ["init", "--max-mib", "64", "--piece-mib", "64", "--dead-mib", "8"];
+    stream(&limits, "policy/processes/boss/stream.creds").done();
+    let check = |creds: &str| stream(&["check", "--role", "intake"], creds);
+    let refused = |creds: &str| {
+        let run = check(creds);
+        assert!(run.code != 0 && run.stderr.contains("NotPermitted"), "{creds}: {run:?}");
+    };
+    let issued_at = || {
+        let jwt = fs::read_to_string(scene.path("policy/keys/account.jwt")).unwrap();
+        moteseal_stream::jwt_issued_at(&jwt)
+    };
+    let applied = |added: u64, revoked: &[&str]| {
+        let run = policy("apply", &scene, &["--json"]).done();
+        let stated =
+            serde_json::json!({ "servers": 1, "roles": 0, "added": added, "revoked": revoked });
+        assert_eq!(run.json(), stated);
+    };
+    let restore = || {
+        fs::remove_dir_all(scene.path("policy")).unwrap();
+        copy(&scene, "backup", "policy");
+    };
+
+    policy("apply", &scene, &[]).done();
+    copy(&scene, "policy", "backup");
+    fs::copy(scene.path(OWN), scene.path("stolen.creds")).unwrap();
+    check("stolen.creds").done();
+    policy("init", &scene, &["--renew", "intake1"]).done();
+    applied(0, &[]);
+    refused("stolen.creds");
+    fs::copy(scene.path(OWN), scene.path("renewed.creds")).unwrap();
+    check("renewed.creds").done();
+
+    // The folder is restored, and applied.
+    let before = issued_at();
+    restore();
+    let again = policy("init", &scene, &[]).done();
+    assert!(again.stderr.contains("up to date"), "{again:?}");
+    let run = policy("apply", &scene, &[]).done();
+    shows_no_secret(&scene, &run);
+    for wanted in
+        ["have 1 revocations that this folder lacked", "--renew intake1", "1 keys are revoked"]
+    {
+        assert!(run.stderr.contains(wanted), "{wanted}: {run:?}");
+    }
+    assert!(issued_at() > before, "the account is not later than that of the servers");
+    refused("stolen.creds");
+    refused(OWN);
+    check("renewed.creds").done();
+    check("policy/processes/intake2/stream.creds").done();
+
+    // Applied again, without the credentials of `apply`, which it can make itself.
+    fs::remove_file(scene.path("policy/keys/system.creds")).unwrap();
+    applied(0, &["intake1"]);
+    refused("stolen.creds");
+
+    // The remedy.
+    policy("init", &scene, &["--renew", "intake1"]).done();
+    applied(0, &[]);
+    check(OWN).done();
+    refused("stolen.creds");
+    let checked = policy("check", &scene, &[]).done();
+    assert!(checked.out.contains("revoked intake1-1"), "{checked:?}");
+
+    // Restored once more, and changed before it is applied, so that its account is later.
+    restore();
+    fs::copy(scene.path("policy/processes/intake2/stream.creds"), scene.path("removed.creds"))
+        .unwrap();
+    let fewer = PROCESSES.replace("intake2 = [\"intake\"]\n", "");
+    write(&scene, &server, "", &fewer, TOKENS);
+    let text = fs::read_to_string(scene.path("policy.toml")).unwrap();
+    let table = "[table]\nstore = \"cassandra://127.0.0.1:1/moteseal\"\n";
+    scene.write("policy.toml", &format!("{text}{table}"));
+    policy("init", &scene, &[]).done();
+    check("removed.creds").done();
+    let roles = || fs::read_to_string(scene.path("policy/roles.cql")).unwrap();
+    assert!(roles().contains("\"moteseal_intake1\""), "{}", roles());
+    applied(1, &["intake1"]);
+    // Its password in Cassandra, which the restored folder has again, does not become valid.
+    assert!(!roles().contains("\"moteseal_intake1\""), "{}", roles());
+    assert!(roles().contains("\"moteseal_back\""), "{}", roles());
+    for creds in ["stolen.creds", "removed.creds", OWN] {
+        refused(creds);
+    }
+    check("renewed.creds").done();
+}

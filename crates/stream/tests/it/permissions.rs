@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use moteseal_store::PutError;
 use moteseal_stream::{
     Attempt, CONNECT, DeadLetters, Duty, IntakeLimits, Permissions, Reached, Role, Settings,
-    Stream, StreamStore, attempts, push_account,
+    Stream, StreamStore, attempts, fetch_account, push_account,
 };
 
 use crate::testbed::*;
@@ -216,6 +216,39 @@ async fn the_servers_accept_accounts_of_their_operator_only() {
     let (_, admin) = governed.user("admin", &[Duty::Admin]);
     let jwt = governed.authority.account_jwt("moteseal", &none, 9).unwrap();
     let error = push_account(admin, &jwt).await.unwrap_err();
+    assert_eq!(error.name(), "Unreachable", "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_account_of_a_server_is_read_with_its_revocations() {
+    let governed = Governed::start("");
+    let account = governed.authority.account();
+    let read = async || {
+        let found = fetch_account(governed.system(), &account).await.unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        governed.authority.read_account(found.first().unwrap()).unwrap()
+    };
+    let first = read().await;
+    assert_eq!((first.issued_at, first.revoked.len()), (1, 0));
+    let (key, _) = governed.user("lost", &[Duty::Intake]);
+    governed.revoke(std::slice::from_ref(&key), 20).await;
+    let second = read().await;
+    assert_eq!(second.issued_at, 20);
+    assert_eq!(second.revoked, std::collections::BTreeMap::from([(key, 20)]));
+    // A server accepts an earlier account, too. Read what it has revoked before passing one.
+    governed.revoke(&[], 15).await;
+    assert_eq!(read().await.issued_at, 15);
+
+    // A server that cannot be reached does not hide the others, and is named if there are no others.
+    let mut two = governed.system();
+    two.servers.insert(0, "nats://127.0.0.1:1".to_owned());
+    assert_eq!(fetch_account(two.clone(), &account).await.unwrap().len(), 1);
+    two.servers.truncate(1);
+    let error = fetch_account(two, &account).await.unwrap_err();
+    assert!(error.name() == "Unreachable" && error.to_string().contains("127.0.0.1:1"), "{error}");
+    // A user of the stream's account cannot read it.
+    let (_, admin) = governed.user("admin", &[Duty::Admin]);
+    let error = fetch_account(admin, &account).await.unwrap_err();
     assert_eq!(error.name(), "Unreachable", "{error}");
 }
 

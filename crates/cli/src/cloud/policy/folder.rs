@@ -13,9 +13,12 @@
 //!
 //! The files themselves state what was issued. A revocation is recorded before anything else is changed, so
 //! that a command that was interrupted can be repeated.
+//!
+//! A folder that was restored from a backup lacks what was revoked since. `apply` therefore adds the
+//! revocations that the servers have (`merge.rs`).
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,6 +32,9 @@ use zeroize::Zeroizing;
 use super::config::{Policy, Process, Stream};
 use crate::failure::Failure;
 
+/// What to do if a file that cannot be made again is missing or damaged.
+const RESTORE: &str =
+    "restore the folder from its newest backup, and follow docs/scale.md, Restore the folder";
 /// The end of the name of a role that creates tables.
 const CREATOR: &str = ".admin";
 
@@ -61,6 +67,17 @@ pub(super) struct Revocations {
     pub(super) users: BTreeMap<String, u64>,
     /// Roles of Cassandra.
     pub(super) roles: Vec<String>,
+}
+
+impl Revocations {
+    /// Revokes the JWTs of a user up to this time. Returns whether that is new.
+    pub(super) fn add(&mut self, user: String, until: u64) -> bool {
+        let known = self.users.get(&user).is_some_and(|known| *known >= until);
+        if !known {
+            self.users.insert(user, until);
+        }
+        !known
+    }
 }
 
 /// A folder that `init` has written, or is writing.
@@ -118,25 +135,71 @@ impl Folder {
         Ok((user.trim().to_owned(), Password(password.trim().to_owned())))
     }
 
-    /// Returns the statements that create the roles of all processes and drop the revoked ones.
+    /// Returns the statements that create the roles of all processes and drop the revoked ones. A process
+    /// whose credentials are revoked gets no role: a restored folder has its earlier password.
     pub(super) fn statements(
         &self,
         policy: &Policy,
-        revoked: &[String],
+        revocations: &Revocations,
     ) -> Result<Vec<Zeroizing<String>>, Failure> {
         let Some(keyspace) = &policy.keyspace else { return Ok(Vec::new()) };
-        let roles = policy.processes.iter().map(|(name, process)| {
+        let revoked = self.revoked(policy, revocations)?;
+        let processes = policy.processes.iter().filter(|(name, _)| !revoked.contains(name));
+        let roles = processes.map(|(name, process)| {
             let (name, password) = self.login(&format!("processes/{name}"))?;
             Ok(Role { name, password, rights: process.rights })
         });
         let roles = roles.collect::<Result<Vec<_>, Failure>>()?;
-        Ok(role_statements(&keyspace.address.keyspace, keyspace.replicas, &roles, revoked))
+        let (keyspace, replicas) = (&keyspace.address.keyspace, keyspace.replicas);
+        Ok(role_statements(keyspace, replicas, &roles, &revocations.roles))
+    }
+
+    /// Returns the processes of the policy whose credentials in the folder are revoked.
+    pub(super) fn revoked<'p>(
+        &self,
+        policy: &'p Policy,
+        revocations: &Revocations,
+    ) -> Result<Vec<&'p String>, Failure> {
+        let mut revoked = Vec::new();
+        for name in policy.processes.keys() {
+            if self.is_revoked(name, revocations)? {
+                revoked.push(name);
+            }
+        }
+        Ok(revoked)
+    }
+
+    fn is_revoked(&self, process: &str, revocations: &Revocations) -> Result<bool, Failure> {
+        let user = self.process_credentials(process)?.is_some_and(|user| {
+            let until = revocations.users.get(&user.user());
+            until.is_some_and(|until| *until >= user.issued_at())
+        });
+        let role = self.read(&format!("processes/{process}/cassandra.user"))?;
+        Ok(user || role.is_some_and(|role| revocations.roles.iter().any(|of| of == role.trim())))
+    }
+
+    fn process_credentials(&self, process: &str) -> Result<Option<Credentials>, Failure> {
+        let name = format!("processes/{process}/stream.creds");
+        let Some(text) = self.read(&name)? else { return Ok(None) };
+        Credentials::parse(&text).map(Some).ok_or_else(|| {
+            let what = "the file has no JWT and seed of a user; restore it from a backup, so that the \
+                        user can be revoked";
+            Failure::usage(what).with_name("PolicyDamaged").about(&self.path(&name))
+        })
+    }
+
+    /// Locks the folder until the file is dropped. Each command that writes it does so.
+    pub(super) fn lock(&self) -> Result<File, Failure> {
+        let lock = self.path("lock");
+        let locked = moteseal_files::private().create(true).write(true).truncate(false).open(&lock);
+        let locked = locked.and_then(|file| file.lock().map(|()| file));
+        locked.map_err(|error| Failure::file("lock", &lock, &error))
     }
 
     pub(super) fn revocations(&self) -> Result<Revocations, Failure> {
         let text = self.must_read("revocations.json")?;
         serde_json::from_str(&text).map_err(|_| {
-            let what = "the file is damaged, so revocations would be lost; restore the folder from a backup";
+            let what = format_args!("the file is damaged, so revocations would be lost; {RESTORE}");
             Failure::usage(what).with_name("PolicyDamaged").about(&self.path("revocations.json"))
         })
     }
@@ -169,11 +232,8 @@ pub(super) fn init(policy: &Policy, out: &Path, renew: &[String]) -> Result<Done
         moteseal_files::create_folder(&path)
             .map_err(|error| Failure::file("create", &path, &error))?;
     }
-    let lock = out.join("lock");
-    let locked = moteseal_files::private().create(true).write(true).truncate(false).open(&lock);
-    let locked = locked.and_then(|file| file.lock().map(|()| file));
-    let _locked = locked.map_err(|error| Failure::file("lock", &lock, &error))?;
     let folder = Folder { root: out.to_owned() };
+    let _locked = folder.lock()?;
     let mut writer = Writer::open(&folder)?;
     writer.revoke(policy, renew)?;
     if let Some(stream) = &policy.stream {
@@ -187,20 +247,21 @@ pub(super) fn init(policy: &Policy, out: &Path, renew: &[String]) -> Result<Done
 }
 
 /// Writes the folder, while it is locked.
-struct Writer<'f> {
-    folder: &'f Folder,
-    revocations: Revocations,
+pub(super) struct Writer<'f> {
+    pub(super) folder: &'f Folder,
+    pub(super) revocations: Revocations,
     done: Done,
     now: u64,
 }
 
 impl<'f> Writer<'f> {
-    fn open(folder: &'f Folder) -> Result<Self, Failure> {
+    pub(super) fn open(folder: &'f Folder) -> Result<Self, Failure> {
         let has_secrets =
             !folder.names("keys")?.is_empty() || !folder.names("processes")?.is_empty();
         if !folder.path("revocations.json").exists() && has_secrets {
-            let what = "revocations.json is missing, so revocations would be lost; restore the folder \
-                        from a backup, or use a new one";
+            let what = format_args!(
+                "revocations.json is missing, so revocations would be lost; {RESTORE}, or use a new folder"
+            );
             return Err(Failure::usage(what).with_name("PolicyDamaged").about(&folder.root));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -215,7 +276,7 @@ impl<'f> Writer<'f> {
     }
 
     /// Records the revocations.
-    fn save(&self) -> Result<(), Failure> {
+    pub(super) fn save(&self) -> Result<(), Failure> {
         let path = self.folder.path("revocations.json");
         if self.revocations.roles.len() > MAX_REVOKED {
             let what = format_args!(
@@ -256,7 +317,7 @@ impl<'f> Writer<'f> {
     fn revoke(&mut self, policy: &Policy, renew: &[String]) -> Result<(), Failure> {
         for name in self.folder.names("processes")? {
             let is_kept = policy.processes.contains_key(&name) && !renew.contains(&name);
-            if !is_kept || self.is_revoked(&name)? {
+            if !is_kept || self.folder.is_revoked(&name, &self.revocations)? {
                 self.revoke_process(&name)?;
             }
         }
@@ -269,29 +330,9 @@ impl<'f> Writer<'f> {
         Ok(())
     }
 
-    fn process_credentials(&self, process: &str) -> Result<Option<Credentials>, Failure> {
-        let name = format!("processes/{process}/stream.creds");
-        let Some(text) = self.folder.read(&name)? else { return Ok(None) };
-        Credentials::parse(&text).map(Some).ok_or_else(|| {
-            let what = "the file has no JWT and seed of a user; restore it from a backup, so that the \
-                        user can be revoked";
-            Failure::usage(what).with_name("PolicyDamaged").about(&self.folder.path(&name))
-        })
-    }
-
-    fn is_revoked(&self, process: &str) -> Result<bool, Failure> {
-        let user = self.process_credentials(process)?.is_some_and(|user| {
-            let until = self.revocations.users.get(&user.user());
-            until.is_some_and(|until| *until >= user.issued_at())
-        });
-        let role = self.folder.read(&format!("processes/{process}/cassandra.user"))?;
-        Ok(user
-            || role.is_some_and(|role| self.revocations.roles.iter().any(|of| of == role.trim())))
-    }
-
     fn revoke_process(&mut self, name: &str) -> Result<(), Failure> {
-        if let Some(user) = self.process_credentials(name)? {
-            self.revocations.users.insert(user.user(), self.now.max(user.issued_at()));
+        if let Some(user) = self.folder.process_credentials(name)? {
+            self.revocations.add(user.user(), self.now.max(user.issued_at()));
         }
         if let Some(role) = self.folder.read(&format!("processes/{name}/cassandra.user"))?
             && !self.revocations.roles.iter().any(|of| of == role.trim())
@@ -324,22 +365,21 @@ impl<'f> Writer<'f> {
     }
 
     /// Returns the keys of NATS, which are made if there are none.
-    fn authority(&mut self) -> Result<Authority, Failure> {
+    pub(super) fn authority(&mut self) -> Result<Authority, Failure> {
         const NAMES: [&str; 3] = ["keys/operator.seed", "keys/account.seed", "keys/system.seed"];
         let found =
             [self.folder.read(NAMES[0])?, self.folder.read(NAMES[1])?, self.folder.read(NAMES[2])?];
         if let [Some(operator), Some(account), Some(system)] = &found {
             let authority = Authority::from_seeds(operator, account, system);
             return authority.map_err(|error| {
-                let what = format_args!("{error}; restore the folder from a backup");
+                let what = format_args!("{error}; {RESTORE}");
                 Failure::usage(what).with_name("PolicyDamaged").about(&self.folder.path("keys"))
             });
         }
         // An interrupted first run has issued nothing.
         if self.folder.path("nats.conf").exists() {
             let missing = NAMES.iter().zip(&found).find(|(_, found)| found.is_none());
-            let what =
-                "a key is missing, so nothing can be revoked; restore the folder from a backup";
+            let what = format_args!("a key is missing, so nothing can be revoked; {RESTORE}");
             let name = missing.map_or("keys", |(name, _)| name);
             let damaged = Failure::usage(what).with_name("PolicyDamaged");
             return Err(damaged.about(&self.folder.path(name)));
@@ -358,19 +398,43 @@ impl<'f> Writer<'f> {
         for (name, process) in &policy.processes {
             self.user(&authority, stream, name, process)?;
         }
-        if self.folder.read("keys/system.creds")?.is_none() {
-            let user = authority.system_user(self.now)?;
-            self.create("keys/system.creds", &user.text())?;
+        self.system_user(&authority)?;
+        self.servers(&authority, stream, None).map(drop)
+    }
+
+    /// Writes the credentials with which `apply` works at the servers, unless there are some with the right
+    /// permissions.
+    pub(super) fn system_user(&mut self, authority: &Authority) -> Result<(), Failure> {
+        const NAME: &str = "keys/system.creds";
+        let found = self.folder.read(NAME)?.and_then(|text| Credentials::parse(&text));
+        if found.is_some_and(|found| authority.is_system_user(&found)) {
+            return Ok(());
         }
+        let user = authority.system_user(self.now)?;
+        self.update(NAME, &user.text(), PRIVATE)
+    }
+
+    /// Writes the JWT of the account and the lines for the servers, and returns the JWT. It states the
+    /// revocations of the folder, and is issued later than `after`.
+    pub(super) fn servers(
+        &mut self,
+        authority: &Authority,
+        stream: &Stream,
+        after: Option<u64>,
+    ) -> Result<String, Failure> {
         let revoked = self.revocations.users.clone();
-        let account = self.folder.read("keys/account.jwt")?;
-        let account = match account {
-            Some(jwt) if authority.is_account_jwt(&jwt, &stream.name, &revoked) => {
+        let account = match self.folder.read("keys/account.jwt")? {
+            Some(jwt)
+                if authority.is_account_jwt(&jwt, &stream.name, &revoked)
+                    && after.is_none_or(|after| jwt_issued_at(&jwt) > after) =>
+            {
                 jwt.trim().to_owned()
             }
-            // The servers keep the JWT with the latest time.
+            // A server accepts each JWT that is passed to it. Servers of a cluster later give each other
+            // the one with the latest time.
             earlier => {
-                let after = earlier.map_or(0, |jwt| jwt_issued_at(&jwt) + 1);
+                let earlier = earlier.map(|jwt| jwt_issued_at(&jwt));
+                let after = earlier.max(after).map_or(0, |after| after.saturating_add(1));
                 let at = self.now.max(after);
                 let jwt = authority.account_jwt(&stream.name, &revoked, at)?;
                 self.update("keys/account.jwt", &format!("{jwt}\n"), PUBLIC)?;
@@ -392,7 +456,8 @@ impl<'f> Writer<'f> {
             let (certificate, key) = (serde_json::json!(certificate), serde_json::json!(key));
             lines += &format!("tls {{ cert_file: {certificate}, key_file: {key} }}\n");
         }
-        self.update("nats.conf", &lines, PUBLIC)
+        self.update("nats.conf", &lines, PUBLIC)?;
+        Ok(account)
     }
 
     /// Writes the credentials of a process, or a new JWT for its key if its roles have changed.
@@ -405,7 +470,7 @@ impl<'f> Writer<'f> {
     ) -> Result<(), Failure> {
         let file = format!("processes/{name}/stream.creds");
         let permissions = Permissions::of(&stream.name, &process.duties);
-        let Some(found) = self.process_credentials(name)? else {
+        let Some(found) = self.folder.process_credentials(name)? else {
             let user = authority.user(name, &permissions, None, self.now)?;
             return self.create(&file, &user.text());
         };
@@ -413,7 +478,7 @@ impl<'f> Writer<'f> {
             return Ok(());
         }
         let at = self.now.max(found.issued_at() + 1);
-        self.revocations.users.insert(found.user(), at - 1);
+        self.revocations.add(found.user(), at - 1);
         self.save()?;
         let user = authority.user(name, &permissions, Some(&found), at)?;
         self.update(&file, &user.text(), PRIVATE)
@@ -449,15 +514,21 @@ impl<'f> Writer<'f> {
                 self.create(&password, &format!("{}\n", *secret()?))?;
             }
             if self.folder.read(&user)?.is_none() {
-                // A revoked role is dropped, so its name is not used again.
-                let others = (2..).map(|number: u64| format!("{first}.{number}"));
+                // A revoked role is dropped, so its name is not used again. A folder that was restored from a
+                // backup does not know the names that were used since, so the number is the time.
+                let others = (self.now..).map(|number| format!("{first}.{number}"));
                 let free = std::iter::once(first.clone())
                     .chain(others)
                     .find(|role| !self.revocations.roles.contains(role));
                 self.create(&user, &format!("{}\n", free.unwrap_or(first)))?;
             }
         }
-        let statements = self.folder.statements(policy, &self.revocations.roles)?;
+        self.roles(policy)
+    }
+
+    /// Writes the statements that create the roles.
+    pub(super) fn roles(&mut self, policy: &Policy) -> Result<(), Failure> {
+        let statements = self.folder.statements(policy, &self.revocations)?;
         self.update("roles.cql", &cql(&statements), PRIVATE)
     }
 

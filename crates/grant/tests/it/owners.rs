@@ -306,13 +306,16 @@ fn a_device_reads_its_copy_of_the_secret() {
     let text = encode_stream_secret(device(0), &secret);
     assert_eq!(decode_stream_secret(&text).unwrap(), (device(0), secret.clone()));
     assert_eq!(*text, format!("{} 1000 {}\n", hex::encode(secret.expose()), device(0)));
+    for same in [text.trim_end(), &text.replace('\n', "\r\n"), &format!("{} \n\n", *text)] {
+        assert_eq!(decode_stream_secret(same).unwrap(), (device(0), secret.clone()));
+    }
     let short = text.rsplit_once(' ').unwrap().0.to_owned() + "\n";
     for wrong in [
         "",
         "00 1 00",
         &short,
         &text[1..],
-        &text[..text.len() - 1],
+        &text[..text.len() - 2],
         &text.replace(' ', ""),
         &text.replace('\n', " 1\n"),
         &text.replace("07", "0g"),

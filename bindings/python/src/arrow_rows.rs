@@ -16,7 +16,7 @@ use moteseal_client::pinned::PinFile;
 use moteseal_client::proof::{self, Scope};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyString};
+use pyo3::types::PyCapsule;
 
 use crate::failure::Problem;
 use crate::keys::key_files;
@@ -179,7 +179,7 @@ pub(crate) fn verify_proof(
     allow_incomplete: bool,
     grants: Option<&Bound<'_, PyAny>>,
     identity: Option<PathBuf>,
-    passphrase: Option<Bound<'_, PyString>>,
+    passphrase: Option<&Bound<'_, PyAny>>,
     stream_secrets: Option<&Bound<'_, PyAny>>,
     accept_sanitised: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Py<Answer>> {

@@ -16,7 +16,6 @@ use moteseal_net::{Credential, Identity, Login, Options, Token};
 use moteseal_seal::sample::{Choice, Rate};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::arrow_rows::Answer;
@@ -204,7 +203,7 @@ impl Client {
         allow_incomplete: bool,
         grants: Option<&Bound<'_, PyAny>>,
         identity: Option<PathBuf>,
-        passphrase: Option<Bound<'_, PyString>>,
+        passphrase: Option<&Bound<'_, PyAny>>,
         stream_secrets: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Answer>> {
         let keys = key_files(grants, identity, passphrase, stream_secrets)?;
@@ -247,7 +246,7 @@ impl Client {
         allow_incomplete: bool,
         grants: Option<&Bound<'_, PyAny>>,
         identity: Option<PathBuf>,
-        passphrase: Option<Bound<'_, PyString>>,
+        passphrase: Option<&Bound<'_, PyAny>>,
         stream_secrets: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<Estimates>> {
         let keys = key_files(grants, identity, passphrase, stream_secrets)?;

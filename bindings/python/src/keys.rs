@@ -13,7 +13,7 @@ use crate::query::wrong_type;
 pub(crate) fn key_files(
     grants: Option<&Bound<'_, PyAny>>,
     identity: Option<PathBuf>,
-    passphrase: Option<Bound<'_, PyString>>,
+    passphrase: Option<&Bound<'_, PyAny>>,
     stream_secrets: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<ColumnKeyFiles> {
     let grants = grants.map(paths).transpose()?.unwrap_or_default();
@@ -23,7 +23,9 @@ pub(crate) fn key_files(
              them, or none of the three",
         ));
     }
-    let passphrase = passphrase.map(|text| {
+    let passphrase = passphrase.map(|given| {
+        let text =
+            given.cast::<PyString>().map_err(|_| wrong_type("passphrase", "a str", given))?;
         Passphrase::new(text.to_str()?)
             .map_err(|error| PyValueError::new_err(format!("passphrase: {error}")))
     });

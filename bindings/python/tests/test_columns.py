@@ -190,11 +190,11 @@ def test_values_of_a_sanitiser_are_rejected_unless_they_are_accepted(grouped: Gr
     # The roster of the other tests stays without sanitisers.
     roster = tmp_path / "roster.cbor"
     roster.write_bytes(grouped.home.roster.read_bytes())
-    signed = ["--roster", roster, "--operator", grouped.home.folder / "op.key.pem"]
+    signed: list[str | Path] = ["--roster", roster, "--operator", grouped.home.folder / "op.key.pem"]
     run("roster", "sanitiser", "gw", "--key", tmp_path / "gw.pub.pem", "--groups", "1", *signed)
     secret = f"dev1={grouped.secrets['dev1']}"
-    trusted = ["--roster", roster, "--operator", grouped.home.operator]
-    how = ["--to", "temperature:Cel:i8", "--key", tmp_path / "gw.key.pem", "--stream-secret", secret]
+    trusted: list[str | Path] = ["--roster", roster, "--operator", grouped.home.operator]
+    how: list[str | Path] = ["--to", "temperature:Cel:i8", "--key", tmp_path / "gw.key.pem", "--stream-secret", secret]
     run("sanitise", whole, *how, "--out", coarse, *trusted)
 
     trust: Any = (roster, grouped.home.operator)

@@ -54,7 +54,7 @@ class Owned:
             (self.home.folder / "words.txt").write_text("open sesame\n")
             what = ["--device", "dev1", "--columns", "temperature", "--since", "2010-05-09", "--until", "2010-05-10"]
             owner = self.home.folder / "alice.owner"
-            to = ["--passphrase-file", self.home.folder / "words.txt"]
+            to: list[str | Path] = ["--passphrase-file", self.home.folder / "words.txt"]
             run("grant", "make", "--owner", owner, *what, *to, "--out", path, *self.home.trust_options)
         return path
 
@@ -182,7 +182,7 @@ def test_keys_that_cannot_be_used_raise(owned: Owned, tmp_path: Path) -> None:
         ({"identity": identity}, ValueError, "", "give grants with the identity or the passphrase"),
         ({"passphrase": "open sesame"}, ValueError, "", "give grants with the identity or the passphrase"),
         ({"grants": grant, "passphrase": ""}, ValueError, "", "passphrase: the passphrase is empty"),
-        ({"grants": grant, "passphrase": 5}, TypeError, "", "passphrase"),
+        ({"grants": grant, "passphrase": 5}, TypeError, "", "passphrase: expected a str"),
         ({"grants": grant, "passphrase": "open sesame"}, moteseal.UsageError, "OtherKeyKind", "for an identity"),
         ({"grants": grant_of_words, "identity": identity}, moteseal.UsageError, "OtherKeyKind", "with a passphrase"),
         ({"grants": grant_of_words, "passphrase": "other"}, moteseal.UsageError, "NoMatchingKey", "words.mgrant"),

@@ -268,6 +268,7 @@ pub enum Credentials {
 
 impl Credentials {
     /// Returns the protection of a socket for this server.
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
     fn security(&self, address: &Address, server: SocketAddr) -> Result<Security, GetError> {
         match self {
             Self::None if address.is_secure => Err(LinkError::BadAddress {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, Framing, Level, Sequence};
 use moteseal_lanes::Recall;
 use moteseal_seal::sample::{Choice, Sample, UniformSample};
@@ -132,7 +131,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the digest of the schema of the records that [`for_each`](Self::for_each) returns.
-    pub(crate) fn record_schema(&self) -> Digest {
+    #[cfg(feature = "columnar")]
+    pub(crate) fn record_schema(&self) -> moteseal_core::digest::Digest {
         self.combined.map_or(self.stored.digest, |combined| combined.entry.digest)
     }
 

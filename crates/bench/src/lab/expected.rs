@@ -78,7 +78,7 @@ pub(super) const OURS: [(&str, &str); 52] = [
     ),
     (
         "beyond-redactable",
-        "of 4 fields of 8 bytes, sign and verify: PS14, 245 bits: 35 bytes a field, #, #; PS14, 2,048 bits: 260 bytes a field, #, #; PS14, 3,072 bits: 388 bytes a field, #, #; BPS12, P-192: 8 bytes a field, #, #; BPS12, P-256: 8 bytes a field, #, #; MPPS14, hashes, P-256: 25 bytes a field, #, #; MPPS14, accumulators of 2,048 bits, P-256: 808 bytes a field, #, #; SD-JWT, ES256: # bytes a field, #, #",
+        "of 4 fields of 8 bytes, sign and verify: PS14, 245 bits: 35 bytes a field, #, #; PS14, 2,048 bits: 260 bytes a field, #, #; PS14, 3,072 bits: 388 bytes a field, #, #; BPS12, P-192: 8 bytes a field, #, #; BPS12, P-256: 8 bytes a field, #, #; MPPS14, hashes, P-256: 25 bytes a field, #, #; MPPS14, accumulators of 2,048 bits, P-256: 808 bytes a field, #, #; SD-JWT, ES256: # bytes a field, #, #; Moteseal, column groups, ES256: 16 bytes a field, #, #; Moteseal, column groups, Ed25519: 16 bytes a field, #, #",
     ),
     ("beyond-resolution", "952 bytes at 8 levels (1/128), 1,848 at 16, 3,640 at 32"),
     (

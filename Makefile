@@ -44,7 +44,7 @@ demo-scale: setup-test ## Run a cloud on three JetStream servers and Cassandra, 
 
 .PHONY: bench
 bench: setup-build ## Measure speed against physical limits; fail if a bar is missed
-	@status=0; for suite in hashing verification sies broadcast service retrieval coordinator growth; do \
+	@status=0; for suite in hashing verification sies broadcast service retrieval coordinator growth confidential; do \
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers

@@ -177,9 +177,9 @@ impl Client {
     /// returns these readings instead.
     ///
     /// Encrypted columns are null, unless a key opens them. grants is the path of a grant or of
-    /// several, and identity the path of the file with your age identities, for which they were
-    /// made, or passphrase the passphrase. stream_secrets is for owners: a dict from names of devices to the paths of their stream
-    /// secrets. In the Arrow schema, the metadata moteseal.withheld of a column states why cells are
+    /// several. identity is the path of the file with your age identities, for which they were made,
+    /// and passphrase is the passphrase of those that were made for one. stream_secrets is for
+    /// owners: a dict from names of devices to the paths of their stream secrets. In the Arrow schema, the metadata moteseal.withheld of a column states why cells are
     /// null (Encrypted, NotCovered), and so does the report.
     ///
     /// columns is a column's name or several names: only these columns are returned. If a device

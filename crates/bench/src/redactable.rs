@@ -1,6 +1,6 @@
 //! `moteseal-bench redactable`: measures the malleable signatures of the RERUM project's deliverable
-//! D5.3 (tables 15 to 17), SD-JWT, column groups, and the encryption of short strings (Mishra et al., section V).
-//! Prints the comparison of all schemes, and D5.3's numbers next to ours.
+//! D5.3 (tables 15 to 17), SD-JWT, column groups, and the encryption of short strings (Mishra et al.,
+//! section V). Prints the comparison of all schemes, and D5.3's numbers next to ours.
 
 mod encryption;
 mod own;

@@ -116,7 +116,7 @@ pub(super) fn blocks_avx2(key: &[u8; 32], first: u64, blocks: usize, out: &mut [
 }
 
 /// Writes the blocks `first` to `first + 3`. A vector has one row of the state of two blocks, so the
-/// words of three rows turn between the rounds. This takes two thirds of the time of eight blocks.
+/// words of three rows turn between the rounds. This takes less time than eight blocks.
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_possible_wrap, clippy::cast_possible_truncation)]
 fn four_blocks_avx2(words: &[u32; 16], first: u64, out: &mut [u8; 256]) {

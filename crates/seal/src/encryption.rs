@@ -148,8 +148,8 @@ impl<S: AsMut<[KeyStream]>> SealCipher<S> {
     }
 }
 
-/// Converts the error outside of the loop that encrypts event after event: a conversion in the loop takes
-/// as long as a tenth of the encryption.
+/// Converts the error outside of the loop that encrypts event after event: there, the conversion would take
+/// time for every event.
 #[cold]
 const fn refused(error: CipherError) -> EncryptError {
     EncryptError::Cipher(error)

@@ -140,7 +140,7 @@ impl EncryptedColumns {
         record: &mut [u8],
         streams: &mut [KeyStream],
     ) -> Result<(), CipherError> {
-        // Without the loop, one column takes a tenth less time. On motes, flash is scarcer.
+        // Without the loop, one column takes less time. On motes, flash is scarcer.
         if cfg!(feature = "host")
             && let ([column], [stream]) = (self.as_slice(), &mut *streams)
         {

@@ -4,8 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Targets run one after the other even with -j, because most need the whole machine. Only `make tests` runs two targets in
-# parallel, by setting STREAMS.
+# Targets run one after the other even with -j, because most need the whole machine. Only `make test` and `make tests` run
+# some in parallel, by setting STREAMS.
 ifndef STREAMS
 .NOTPARALLEL:
 endif
@@ -68,7 +68,15 @@ lab-costs: setup-build ## Measure what the uploads of 100,000 devices cost in ea
 	@"$${CARGO_TARGET_DIR:-target}/release/moteseal-lab" costs --out lab/costs $(COSTS_FLAGS)
 
 .PHONY: test
-test: lint-files lint-firmware mote spec tests absent-data ## Run every check: lints, the mote's build, both verifiers, all tests
+test: ## Run every check: lints, the mote's build, both verifiers, all tests
+	@$(MAKE) setup-build
+	@$(MAKE) STREAMS=2 --jobs=2 compiled checked
+	@$(MAKE) tests-run absent-data
+
+# What needs no compiled test. It mostly waits for the network and for single threads, so it runs while the tests are compiled.
+.PHONY: checked
+checked:
+	@$(MAKE) STREAMS= lint-files lint-firmware spec
 
 .PHONY: lint lint-files lint-firmware
 lint: lint-files lint-firmware ## Check formatting, clippy, dependencies and the hygiene of the files
@@ -115,21 +123,28 @@ ALONE = broadcast_image
 # Most tests wait for processes and timers, so more tests than processors run at once.
 export RUST_TEST_THREADS ?= 4
 
-.PHONY: tests
-tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
+.PHONY: tests compiled tests-run
+tests: setup-test compiled tests-run ## Run only the tests: Rust, C, Python and the mote's firmware
+
+compiled:
 	$(call step,clippy and the compilation of the tests)
-	$(TEST) --no-run $(CARGO_TALK)
-	$(call step,tests: two streams whose output is shown when they end)
-	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-integration tests-other
+	$(BY_ITSELF) $(TEST) --no-run $(CARGO_TALK)
+
+tests-run:
+	$(call step,tests: three streams whose output is shown when they end)
+	@$(MAKE) STREAMS=3 --jobs=3 --output-sync=recurse tests-program tests-integration tests-other
 	$(call step,the test program that runs alone)
 	$(TEST) --test $(ALONE)
 
 # These parts of the integration tests keep one processor busy for up to a minute each. They run after the
-# others, which wait most of the time. The other stream builds the firmware for its footprint.
+# others, which wait most of the time. Another stream builds the firmware for its footprint.
 SLOW = mutation:: embedded:: model::
 FOOTPRINT = footprint::
-# The integration tests take about as long as everything else.
-.PHONY: tests-integration tests-it tests-other tests-slow tests-footprint tests-programs
+# The integration tests of the command line take about as long as those of all other crates.
+.PHONY: tests-program tests-integration tests-it tests-other tests-slow tests-footprint tests-programs
+tests-program:
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test cli
+
 tests-integration:
 	@$(MAKE) --keep-going STREAMS= tests-it tests-slow
 
@@ -137,7 +152,7 @@ tests-it:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %) --skip $(FOOTPRINT)
 
 tests-other:
-	@$(MAKE) --keep-going STREAMS= firmware-test c python examples tests-programs differential tests-footprint
+	@$(MAKE) --keep-going STREAMS= mote firmware-test c python examples tests-programs differential tests-footprint
 
 tests-slow:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW)
@@ -179,13 +194,13 @@ absent-data:
 .PHONY: test-long
 test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, the conformance suite on Cassandra, losses of nodes of a cluster of three, backups in a bucket of S3, 200 runs of a cluster with faults, a hub with 200 sensors, 100 reboots, 200 losses of power during updates, clippy of the peers
 	$(call step,ten thousand groups)
-	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli sampling_faults -- --nocapture
 	$(call step,every interleaving of a small group)
-	cargo test --release $(CARGO_FLAGS) -p moteseal --test it every_interleaving -- --include-ignored --nocapture
+	cargo test --release $(CARGO_FLAGS) -p moteseal --test cli every_interleaving -- --include-ignored --nocapture
 	$(call step,ten thousand transfers over CoAP with faults)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-net --test it coap_lossy -- --nocapture
 	$(call step,ten thousand devices with DTLS sessions with one gateway)
-	ulimit -n 12000 && MOTESEAL_DEVICES=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it coap_memory -- --nocapture
+	ulimit -n 12000 && MOTESEAL_DEVICES=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli coap_memory -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
 	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test it sums:: -- --nocapture
 	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-sum --test it query
@@ -195,29 +210,29 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_faults -- --nocapture
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_commands -- --nocapture
 	$(call step,two hundred runs of a cloud on a cluster with faults)
-	MOTESEAL_SEEDS=200 cargo test --release $(CARGO_FLAGS) -p moteseal --test it scale_faults -- --nocapture
+	MOTESEAL_SEEDS=200 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli scale_faults -- --nocapture
 	$(call step,three verifiers on two hundred thousand changed inputs)
 	cargo build --release $(CARGO_FLAGS) -p moteseal-vectors
 	$(VENV_PYTHON) spec/differential.py --rust $(or $(CARGO_TARGET_DIR),target)/release/moteseal-vectors --cases 100000 --op stream.bundle --op stream.read
 	$(VENV_PYTHON) spec/differential.py --rust $(or $(CARGO_TARGET_DIR),target)/release/moteseal-vectors --cases 100000 --op proof.open --op answer.open
 	$(call step,hostile clients of a cloud for twenty minutes)
-	MOTESEAL_SOAK_SECONDS=1200 cargo test --release $(CARGO_FLAGS) -p moteseal --test it soak -- --nocapture
+	MOTESEAL_SOAK_SECONDS=1200 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli soak -- --nocapture
 	$(call step,floods of CoAP and DTLS servers for ten seconds each)
 	MOTESEAL_FLOOD_SECONDS=10 cargo test --release $(CARGO_FLAGS) -p moteseal-net --test it hostile:: -- --nocapture --test-threads 1
 	$(call step,the conformance suite and losses of the node on Cassandra)
 	cargo test --release $(CARGO_FLAGS) -p moteseal-table --test it -- --include-ignored --nocapture
 	$(call step,a cloud on three nodes of Cassandra that loses one and two of them)
-	cargo test --release $(CARGO_FLAGS) -p moteseal --test it three_nodes -- --include-ignored --nocapture
+	cargo test --release $(CARGO_FLAGS) -p moteseal --test cli three_nodes -- --include-ignored --nocapture
 	$(call step,backups in a bucket of S3)
 	@tools/engines.sh install versitygw
-	cargo test --release $(CARGO_FLAGS) -p moteseal --test it backup_bucket -- --include-ignored --nocapture
+	cargo test --release $(CARGO_FLAGS) -p moteseal --test cli backup_bucket -- --include-ignored --nocapture
 	$(call step,a hub of two hundred sensors and a hub that is killed thirty times)
-	cargo test --release $(CARGO_FLAGS) -p moteseal --test it two_hundred_sources -- --ignored --nocapture
-	MOTESEAL_HUB_KILLS=30 cargo test --release $(CARGO_FLAGS) -p moteseal --test it killed_hubs -- --nocapture
+	cargo test --release $(CARGO_FLAGS) -p moteseal --test cli two_hundred_sources -- --ignored --nocapture
+	MOTESEAL_HUB_KILLS=30 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli killed_hubs -- --nocapture
 	$(call step,a hundred reboots of whole motes)
-	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test it mote_qemu -- --nocapture
+	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test cli mote_qemu -- --nocapture
 	$(call step,two hundred losses of power during updates of firmware)
-	MOTESEAL_CUTS=200 cargo test $(CARGO_FLAGS) -p moteseal --test it firmware_update -- --nocapture
+	MOTESEAL_CUTS=200 cargo test $(CARGO_FLAGS) -p moteseal --test cli firmware_update -- --nocapture
 	$(call step,the measurements of peers)
 	cargo clippy $(CARGO_FLAGS) --manifest-path peers/Cargo.toml --all-targets -- -D warnings
 	$(call step,broadcasts over real UDP between network namespaces)

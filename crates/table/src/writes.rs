@@ -191,11 +191,22 @@ impl Table {
         let id = &device.0[..];
         let shard = guard::shard(device);
         future::try_join3(
-            self.run(&self.statements.list, (tables::DEVICES, &id[..1]), deadline),
+            self.list_shard(device, deadline),
             self.run(&self.statements.add_device, (shard, id), deadline),
             self.run(&self.statements.add_span, (id, span), deadline),
         )
         .await?;
+        self.remember(row);
+        Ok(())
+    }
+
+    /// Writes the row through which readers find the devices whose ids begin with the same byte.
+    async fn list_shard(&self, device: DeviceId, deadline: Instant) -> Result<(), Fault> {
+        let row = Known::Shard(device.0[0]);
+        if self.is_known(row) {
+            return Ok(());
+        }
+        self.run(&self.statements.list, (tables::DEVICES, &device.0[..1]), deadline).await?;
         self.remember(row);
         Ok(())
     }

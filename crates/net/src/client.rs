@@ -187,6 +187,13 @@ impl Client {
         // A proxy of the environment is for other machines. It would see a token for a service on
         // this one, which `TokenInClear` permits because the token does not leave the machine.
         let builder = if is_this_machine(&url) { builder.no_proxy() } else { builder };
+        // No certificate will be verified, so those of the platform's authorities are not read.
+        #[cfg(feature = "tls")]
+        let builder = if url.scheme() == "http" && is_this_machine(&url) {
+            builder.tls_certs_only([])
+        } else {
+            builder
+        };
         #[cfg(feature = "tls")]
         let builder = match &options.ca {
             Some(path) => builder.tls_certs_merge(tls::authorities(path)?),

@@ -1,6 +1,6 @@
 //! Encryption and decryption of many records of one size (spec/confidential.md, section 4).
 
-use moteseal_core::confidential::{CipherError, EncryptedColumns, KeyStream, Suite};
+use moteseal_core::confidential::{CipherError, EncryptedColumns, KeyStream, SealKey, Suite};
 use moteseal_core::record::Sequence;
 use moteseal_core::schema::RecordError;
 use zeroize::optimization_barrier;
@@ -15,9 +15,9 @@ const DENSE: u64 = 4;
 
 impl Host {
     /// Encrypts or decrypts records of one seal, in place. `sequences` are their sequence numbers, in any
-    /// order; ascending ones are fastest. Each record has `size` bytes, so the schema has no texts. `streams`
-    /// has an element for each encrypted column, in the order of the schema; a column without a key stream is
-    /// not changed. The result is that of [`EncryptedColumns::decrypt`] for each record.
+    /// order; ascending ones are fastest. Each record has `size` bytes, so the schema has no texts. `keys`
+    /// has an element for each encrypted column, in the order of the schema; a column without a key is not
+    /// changed. The result is that of [`EncryptedColumns::decrypt`] for each record.
     ///
     /// This is for readers. A device encrypts with `moteseal_seal::encryption::SealCipher`, which does
     /// not encrypt an event twice.
@@ -29,29 +29,28 @@ impl Host {
         columns: &EncryptedColumns,
         sequences: &[Sequence],
         (size, records): (usize, &mut [u8]),
-        streams: &mut [Option<KeyStream>],
+        keys: &[Option<SealKey>],
     ) -> Result<(), CipherError> {
-        if streams.len() != columns.len() {
+        if keys.len() != columns.len() {
             return Err(CipherError::KeyCount);
         }
-        for (cell, stream) in columns.fixed_cells().zip(streams) {
-            let Some(stream) = stream else { continue };
+        for (cell, key) in columns.fixed_cells().zip(keys) {
+            let Some(key) = key else { continue };
             let (start, width, suite) = cell.ok_or(RecordError::RecordLength)?;
-            if suite != stream.key().suite() {
+            if suite != key.suite() {
                 return Err(CipherError::WrongSuite);
             }
             if size < start + width || Some(records.len()) != sequences.len().checked_mul(size) {
                 return Err(RecordError::RecordLength.into());
             }
-            let is_in_lanes =
-                stream.key().suite() == Suite::ChaCha20 && is_dense(sequences, width as u64);
+            let is_in_lanes = suite == Suite::ChaCha20 && is_dense(sequences, width as u64);
             let cells = (start, size, &mut *records);
             match width {
-                1 if is_in_lanes => self.apply_column::<1>(stream, sequences, cells),
-                2 if is_in_lanes => self.apply_column::<2>(stream, sequences, cells),
-                4 if is_in_lanes => self.apply_column::<4>(stream, sequences, cells),
-                8 if is_in_lanes => self.apply_column::<8>(stream, sequences, cells),
-                _ => apply_each(stream, width, sequences, cells),
+                1 if is_in_lanes => self.apply_column::<1>(key, sequences, cells),
+                2 if is_in_lanes => self.apply_column::<2>(key, sequences, cells),
+                4 if is_in_lanes => self.apply_column::<4>(key, sequences, cells),
+                8 if is_in_lanes => self.apply_column::<8>(key, sequences, cells),
+                _ => apply_each(key, width, sequences, cells),
             }?;
         }
         Ok(())
@@ -61,7 +60,7 @@ impl Host {
     /// divides a block, so no cell is in two batches.
     fn apply_column<const WIDTH: usize>(
         &self,
-        stream: &mut KeyStream,
+        key: &SealKey,
         mut sequences: &[Sequence],
         (start, size, mut records): (usize, usize, &mut [u8]),
     ) -> Result<(), CipherError> {
@@ -70,7 +69,7 @@ impl Host {
             let position = seq.0.checked_mul(WIDTH as u64);
             // The end of the key stream is an error of the scalar loop.
             let Some(position) = position.filter(|start| *start <= u64::MAX - BATCH as u64) else {
-                return apply_each(stream, WIDTH, sequences, (start, size, records));
+                return apply_each(key, WIDTH, sequences, (start, size, records));
             };
             #[allow(clippy::cast_possible_truncation)]
             let skip = (position % 64) as usize;
@@ -80,8 +79,8 @@ impl Host {
                 skip.saturating_add(cells.saturating_add(1).saturating_mul(WIDTH))
             });
             let blocks = length.div_ceil(64).min(BATCH / 64);
-            if !self.key_stream(stream.key().expose(), position / 64, blocks, &mut batch.0) {
-                return apply_each(stream, WIDTH, sequences, (start, size, records));
+            if !self.key_stream(key.expose(), position / 64, blocks, &mut batch.0) {
+                return apply_each(key, WIDTH, sequences, (start, size, records));
             }
             let keys = batch.0[..blocks * 64].as_chunks().0;
             let done = self.add_cells::<WIDTH>(
@@ -201,12 +200,14 @@ fn is_dense(sequences: &[Sequence], width: u64) -> bool {
     sequences.len() as u64 / DENSE >= batches
 }
 
+/// Does the same one record after the other, for every suite and every width.
 fn apply_each(
-    stream: &mut KeyStream,
+    key: &SealKey,
     width: usize,
     sequences: &[Sequence],
     (start, size, records): (usize, usize, &mut [u8]),
 ) -> Result<(), CipherError> {
+    let mut stream = KeyStream::new(key.clone());
     for (seq, record) in sequences.iter().zip(records.chunks_exact_mut(size)) {
         let cell = record.get_mut(start..start + width).ok_or(RecordError::RecordLength)?;
         stream.apply_cell(*seq, cell)?;

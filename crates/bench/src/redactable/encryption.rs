@@ -38,15 +38,15 @@ pub(super) fn measure(effort: Effort) -> Result<Vec<Encryption>, String> {
     let schema = Schema::encode(&[a?, b?, c?], &mut buffer).map_err(|error| text(&error))?;
     let columns = EncryptedColumns::of(&schema);
     let secret = StreamSecret::new([1; 32], EpochNumber(0));
-    let mut streams = Vec::new();
+    let mut keys = Vec::new();
     for (field, column) in schema.encrypted_columns() {
         let key = secret.column(column).epoch_key(EpochNumber(0)).map_err(|error| text(&error))?;
         let suite = field.suite.ok_or("encryption: a column is not encrypted")?;
         let (device, index) = (DeviceId([7; 8]), SealIndex(0));
-        streams.push(key.seal_key(device, index, suite, &Nonce([2; 12])));
+        keys.push(key.seal_key(device, index, suite, &Nonce([2; 12])));
     }
-    let mut one_by_one: Vec<_> = streams.iter().cloned().map(KeyStream::new).collect();
-    let mut in_lanes: Vec<_> = streams.into_iter().map(|key| Some(KeyStream::new(key))).collect();
+    let mut one_by_one: Vec<_> = keys.iter().cloned().map(KeyStream::new).collect();
+    let keys: Vec<_> = keys.into_iter().map(Some).collect();
     let (mut first, mut second) = (string.repeat(strings), string.repeat(strings));
     let sequences: Vec<_> = (0_u64..).map(Sequence).take(strings).collect();
     let host = Host::detect();
@@ -68,7 +68,7 @@ pub(super) fn measure(effort: Effort) -> Result<Vec<Encryption>, String> {
     }));
     contenders.push(Contender::new(strings, || {
         let records = (STRING, &mut second[..]);
-        let _ = black_box(host.apply_key_streams(&columns, &sequences, records, &mut in_lanes));
+        let _ = black_box(host.apply_key_streams(&columns, &sequences, records, &keys));
     }));
     let times = interleaved(effort.repetitions, &mut contenders);
     drop(contenders);

@@ -220,11 +220,8 @@ impl PartColumns {
         let opens = |access: &Result<SealKey, Withheld>| access.is_ok();
         let has_key = self.0.values().any(opens);
         let schema = has_key.then(|| Schema::decode(&entry.bytes).ok())??;
-        let stream = |field: &Field<'_>| {
-            let key = self.0.get(&field.id)?.as_ref().ok()?;
-            Some(KeyStream::new(key.clone()))
-        };
-        let streams: Vec<_> = schema.encrypted_columns().map(|(field, _)| stream(&field)).collect();
+        let key = |field: &Field<'_>| self.0.get(&field.id)?.as_ref().ok().cloned();
+        let keys: Vec<_> = schema.encrypted_columns().map(|(field, _)| key(&field)).collect();
         // The other types have no invalid values.
         let is_checked = |kind: FieldType| {
             matches!(kind, FieldType::Bool | FieldType::Enum | FieldType::Point | FieldType::Text)
@@ -232,7 +229,7 @@ impl PartColumns {
         let checked = schema.fields().filter(|field| self.is_readable(field));
         let checked: Vec<_> = checked.filter(|field| is_checked(field.kind)).collect();
         let columns = EncryptedColumns::of(&schema);
-        Some(Decryption { columns, streams, checked })
+        Some(Decryption { columns, keys, checked })
     }
 
     /// Decrypts the columns for which there are keys, and checks their values. Returns the records in
@@ -244,7 +241,7 @@ impl PartColumns {
         sample: &Sample<'_, Authentic>,
         engine: &Recall,
     ) -> Result<Option<Vec<u8>>, (Sequence, PlaintextError)> {
-        let Some(mut decryption) = self.decryption(entry) else { return Ok(None) };
+        let Some(decryption) = self.decryption(entry) else { return Ok(None) };
         let (mut bytes, mut records) = (Vec::new(), Vec::new());
         sample.for_each(engine, |seq, _, record| {
             bytes.extend_from_slice(record);
@@ -258,7 +255,10 @@ impl PartColumns {
     pub(crate) fn decrypt_event(&self, event: &Urgent) -> Result<Vec<u8>, PlaintextError> {
         let mut record = event.record().to_vec();
         match self.decryption(event.schema()) {
-            Some(mut decryption) => decryption.apply(event.seq(), &mut record).map(|()| record),
+            Some(decryption) => {
+                let mut streams = decryption.streams();
+                decryption.apply(&mut streams, event.seq(), &mut record).map(|()| record)
+            }
             None => Ok(record),
         }
     }
@@ -266,7 +266,8 @@ impl PartColumns {
 
 struct Decryption<'e> {
     columns: EncryptedColumns,
-    streams: Vec<Option<KeyStream>>,
+    /// The keys of the encrypted columns, in the order of the schema; `None` where there is no key.
+    keys: Vec<Option<SealKey>>,
     /// The decrypted columns whose types have invalid values.
     checked: Vec<Field<'e>>,
 }
@@ -274,7 +275,7 @@ struct Decryption<'e> {
 impl Decryption<'_> {
     /// Decrypts records that lie one after the other; `records` has their sequence numbers and lengths.
     fn apply_all(
-        &mut self,
+        &self,
         host: Host,
         records: &[(Sequence, usize)],
         bytes: &mut [u8],
@@ -283,7 +284,7 @@ impl Decryption<'_> {
         let is_fixed = self.columns.fixed_cells().all(|cell| cell.is_some());
         if is_fixed && records.iter().all(|(_, length)| *length == size) {
             let sequences: Vec<_> = records.iter().map(|(seq, _)| *seq).collect();
-            host.apply_key_streams(&self.columns, &sequences, (size, bytes), &mut self.streams)
+            host.apply_key_streams(&self.columns, &sequences, (size, bytes), &self.keys)
                 .map_err(|error| (first, error.into()))?;
             if self.checked.is_empty() {
                 return Ok(());
@@ -296,17 +297,27 @@ impl Decryption<'_> {
             }
             return Ok(());
         }
-        let mut rest = bytes;
+        let (mut streams, mut rest) = (self.streams(), bytes);
         for (seq, length) in records {
             let (record, later) = rest.split_at_mut(*length);
-            self.apply(*seq, record).map_err(|error| (*seq, error))?;
+            self.apply(&mut streams, *seq, record).map_err(|error| (*seq, error))?;
             rest = later;
         }
         Ok(())
     }
 
-    fn apply(&mut self, seq: Sequence, record: &mut [u8]) -> Result<(), PlaintextError> {
-        let decrypted = self.columns.decrypt(seq, record, &mut self.streams)?;
+    fn streams(&self) -> Vec<Option<KeyStream>> {
+        self.keys.iter().map(|key| key.clone().map(KeyStream::new)).collect()
+    }
+
+    /// Decrypts one record; `streams` are those of the columns.
+    fn apply(
+        &self,
+        streams: &mut [Option<KeyStream>],
+        seq: Sequence,
+        record: &mut [u8],
+    ) -> Result<(), PlaintextError> {
+        let decrypted = self.columns.decrypt(seq, record, streams)?;
         for field in &self.checked {
             decrypted.read(field)?;
         }

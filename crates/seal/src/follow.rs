@@ -13,7 +13,7 @@ use crate::seal::{Authentic, Position, Seal, Unverified};
 use crate::star::{Served, star_digests};
 use crate::statement::Statement;
 use crate::stream::{Open, Part, Select};
-use crate::tree;
+use crate::tree::{self, MultiproofError};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
@@ -124,6 +124,9 @@ pub struct Rebuilt<'a> {
     /// The digest `D_i` of each selected block of a star. It is null for the other levels, and for
     /// a tree.
     pub blocks: [Digest; MAX_LEVELS],
+    /// The digests of the column groups that the part shows ([`Prepared::groups`]).
+    #[cfg(feature = "alloc")]
+    pub groups: alloc::vec::Vec<Digest>,
 }
 
 /// The properties of the current schema that are needed to rebuild seals.
@@ -226,6 +229,9 @@ pub struct Prepared<'a> {
     star: Option<Served<'a>>,
     /// The root of a tree, once computed.
     tree: Result<Digest, PartError>,
+    /// The roots of the trees of the shown groups, once computed.
+    #[cfg(feature = "alloc")]
+    roots: alloc::vec::Vec<Digest>,
     is_hashed: bool,
     /// The digest of the seal, once linked.
     seal: Option<Digest>,
@@ -238,6 +244,15 @@ impl<'a> Prepared<'a> {
     pub fn blocks(&self) -> &[Digest; MAX_LEVELS] {
         const NONE: [Digest; MAX_LEVELS] = [Digest::NULL; MAX_LEVELS];
         self.star.as_ref().map_or(&NONE, |star| &star.digests)
+    }
+
+    /// Returns the digests of the column groups that the part shows, ascending by group: for a star, the
+    /// digests `D_ig` of each level in the part, ascending; for a tree, the roots of the groups' trees. Empty
+    /// if the schema has no groups or the part has no events.
+    #[cfg(feature = "alloc")]
+    #[must_use]
+    pub fn groups(&self) -> &[Digest] {
+        self.star.as_ref().map_or(&self.roots, |star| &star.groups)
     }
 
     /// Returns the authentic events of the part. Returns `None` unless `seal` is the verified form
@@ -329,8 +344,16 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         let mut prepared = self.prepare(&place, part, shape)?;
         let seal = self.link(&mut prepared)?;
         let blocks = *prepared.blocks();
+        #[cfg(feature = "alloc")]
+        let groups = prepared.groups().to_vec();
         let sample = Sample::new(&seal, prepared.select, prepared.events, prepared.framing);
-        Ok(Rebuilt { seal, sample, blocks })
+        Ok(Rebuilt {
+            seal,
+            sample,
+            blocks,
+            #[cfg(feature = "alloc")]
+            groups,
+        })
     }
 
     /// Returns the place of the next part; `None` before the first open item.
@@ -438,6 +461,8 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             events,
             star,
             tree,
+            #[cfg(feature = "alloc")]
+            roots: alloc::vec::Vec::new(),
             is_hashed: false,
             seal: None,
         })
@@ -577,20 +602,10 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(())
     }
 
-    fn root_of_tree(&self, part: &Prepared<'_>) -> Result<Digest, PartError> {
+    fn root_of_tree(&self, part: &mut Prepared<'_>) -> Result<Digest, PartError> {
         let n = part.statement.counters.total();
-        if let Some(layout) = &part.layout {
-            let root = match &part.select {
-                Select::Levels(mask) => {
-                    let selected = self.members(&part.statement, *mask);
-                    tree::groups_root(n, layout, part.framing, part.events, selected, part.digests)
-                }
-                Select::Events(gaps) => {
-                    let selected = gaps.iter();
-                    tree::groups_root(n, layout, part.framing, part.events, selected, part.digests)
-                }
-            };
-            return root.map_err(|_| PartError::DigestCount);
+        if let Some(layout) = part.layout {
+            return self.root_of_groups(part, &layout).map_err(|_| PartError::DigestCount);
         }
         match &part.select {
             Select::Levels(mask)
@@ -601,6 +616,32 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             Select::Levels(mask) => self.tree_root(part, &mut self.members(&part.statement, *mask)),
             Select::Events(gaps) => self.tree_root(part, &mut gaps.iter()),
         }
+    }
+
+    /// Computes the root of a tree with column groups, and keeps the roots of the shown groups.
+    fn root_of_groups(
+        &self,
+        part: &mut Prepared<'_>,
+        layout: &GroupLayout,
+    ) -> Result<Digest, MultiproofError> {
+        let (n, view) = (part.statement.counters.total(), (layout, part.framing));
+        let content = (part.events, part.digests);
+        if part.events.is_empty() {
+            return tree::groups_root(n, view, core::iter::empty(), content);
+        }
+        let roots = match &part.select {
+            Select::Levels(mask) => {
+                tree::shown_roots(n, view, self.members(&part.statement, *mask), content)
+            }
+            Select::Events(gaps) => tree::shown_roots(n, view, gaps.iter(), content),
+        }?;
+        #[cfg(feature = "alloc")]
+        {
+            let of_all = layout.all().iter().zip(&roots);
+            let shown = of_all.filter(|(group, _)| layout.shown().contains(*group));
+            part.roots = shown.map(|(_, root)| *root).collect();
+        }
+        Ok(tree::join_roots(&roots[..layout.all().len()]))
     }
 
     fn members<'s>(

@@ -158,6 +158,9 @@ pub struct Proven<'a> {
     /// The digest `D_i` of each level that the part contains, for a star. Null for the other
     /// levels, and for a tree.
     pub blocks: &'a [Digest; MAX_LEVELS],
+    /// The digests of the column groups that the part shows
+    /// ([`Prepared::groups`](moteseal_seal::follow::Prepared::groups)).
+    pub groups: &'a [Digest],
     /// The schema of the records: the stream's schema, or its projection to the shown column groups.
     pub schema: &'a Arc<SchemaEntry>,
 }

@@ -424,7 +424,9 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 };
                 let Planned { bytes, schema, .. } = batch.parts[part];
                 let (part, blocks) = (&hashed.part, hashed.prepared.blocks());
-                visit(Event::Proven(Proven { seal, sample, part, bytes, blocks, schema }))?;
+                let groups = hashed.prepared.groups();
+                let proven = Proven { seal, sample, part, bytes, blocks, groups, schema };
+                visit(Event::Proven(proven))?;
             }
             if batch.broken.is_some() {
                 return Ok(batch.broken);

@@ -16,7 +16,7 @@ use moteseal_core::roster::Directory;
 use moteseal_core::schema::{
     Column, Field, FieldType, GroupLayout, Groups, MAX_GROUPS, Projection, Schema,
 };
-use moteseal_lanes::{Host, copy_cells};
+use moteseal_lanes::copy_cells;
 use moteseal_seal::follow::{Limits, PartError};
 use moteseal_seal::stream::{Item, Part, Select, Selection};
 use moteseal_seal::{Authentic, Seal, Statement, star, tree};
@@ -175,19 +175,16 @@ pub fn redact_part(
             return Ok(());
         }
     };
-    let mut sequence = Vec::new();
-    if proven.seal.statement().scheme == Scheme::Tree {
-        proven.sample.for_each(&Host::detect(), |seq, _, _| sequence.push(seq));
-    }
-    let selection = match (&part.select, proven.seal.statement().scheme) {
-        (Select::Levels(mask), Scheme::Star) => Selection::Levels(*mask),
-        _ => Selection::Events(&sequence),
+    let mask = match part.select {
+        Select::Levels(mask) => mask,
+        Select::Events(_) => 0,
     };
     let content = Content { digests: part.digests.into(), events: part.events.into() };
     let view = (layout, proven.schema.framing);
-    let hidden = hide(proven.seal.statement(), view, selection, &content, kept)?;
+    let statement = proven.seal.statement();
+    let less = hide_verified(statement, view, mask, &content, (proven.groups, kept))?;
     let shown = Groups::from_bits(layout.shown().bits() & kept.bits());
-    write::part_showing(out, part, shown, &hidden.digests, &hidden.events);
+    write::part_showing(out, part, shown, &less.digests, &less.events);
     Ok(())
 }
 
@@ -217,49 +214,146 @@ pub fn hide<'a>(
     if dropped.is_empty() {
         return Ok(content.clone());
     }
-    let digests = match selection {
+    let view = (layout, framing);
+    let (mask, digests) = match selection {
         Selection::Levels(mask) => {
-            hide_in_star(statement, (layout, framing), mask, content, dropped)?
+            (mask, digests_of_star(statement, view, mask, &content.events, dropped)?)
         }
         Selection::Events(sequence) => {
-            hide_in_tree(statement, (layout, framing), sequence, content, dropped)?
+            (0, digests_of_tree(statement, view, sequence, content, dropped)?)
         }
     };
-    let projection = Projection::new(layout, kept);
+    without(statement, view, mask, content, (dropped, digests.into_iter()))
+}
+
+/// Does what [`hide`] does for a part that was verified, without hashing. `groups` are the digests of the
+/// groups that the part shows ([`Proven::groups`]), and `mask` are the levels of a star.
+///
+/// # Errors
+/// `DigestCount` if the digests or events do not belong to the selection.
+pub fn hide_verified<'a>(
+    statement: &Statement,
+    (layout, framing): (&GroupLayout, Framing),
+    mask: u32,
+    content: &Content<'a>,
+    (groups, kept): (&[Digest], Groups),
+) -> Result<Content<'a>, RedactionError> {
+    let dropped = layout.shown().without(kept);
+    if dropped.is_empty() {
+        return Ok(content.clone());
+    }
+    let of_groups = layout.shown().iter().cycle().zip(groups);
+    let digests = of_groups.filter(|(group, _)| dropped.contains(*group));
+    let digests = digests.map(|(_, digest)| *digest);
+    without(statement, (layout, framing), mask, content, (dropped, digests))
+}
+
+/// Returns the digests and events of the part without the groups `dropped`, whose digests take their
+/// place: those of each level of a star, ascending, and of each group, ascending, or the roots of the
+/// groups' trees. `mask` are the levels of a star.
+fn without<'a>(
+    statement: &Statement,
+    (layout, framing): (&GroupLayout, Framing),
+    mask: u32,
+    content: &Content<'a>,
+    (dropped, digests): (Groups, impl Iterator<Item = Digest>),
+) -> Result<Content<'a>, RedactionError> {
+    let digests = match statement.scheme {
+        Scheme::Star => without_in_star(statement, layout, mask, content, (dropped, digests))?,
+        Scheme::Tree => without_in_tree(layout, content, (dropped, digests))?,
+    };
+    let projection = Projection::new(layout, layout.shown().without(dropped));
     let mut events = Vec::new();
     copy_cells(&mut events, projection.cells(), framing, &content.events);
     Ok(Content { digests: digests.into(), events: events.into() })
 }
 
-fn hide_in_star(
+fn without_in_star(
     statement: &Statement,
-    (layout, framing): (&GroupLayout, Framing),
+    layout: &GroupLayout,
     mask: u32,
     content: &Content<'_>,
-    dropped: Groups,
+    (dropped, mut new): (Groups, impl Iterator<Item = Digest>),
 ) -> Result<Vec<u8>, RedactionError> {
     let count = 32 * star::star_digests(statement.surviving(), mask) as usize;
     let (evidence, given) =
         content.digests.split_at_checked(count).ok_or(RedactionError::DigestCount)?;
     let mut given = given.as_chunks::<32>().0.iter();
-    let blocks = blocks(statement, framing, mask, &content.events)?;
     let mut digests = evidence.to_vec();
-    for level in (0..statement.counters.levels()).filter(|level| mask >> level & 1 == 1) {
-        let block = &content.events[blocks[usize::from(level)].clone()];
-        let mut computed = [Digest::NULL; MAX_GROUPS];
-        let place = (statement.device, statement.index, Level(level));
-        star::group_digests(place, (layout, framing), dropped, block, &mut computed);
-        let mut computed = computed.iter();
+    for _ in 0..mask.count_ones() {
         for group in layout.hidden().union(dropped).iter() {
             let digest = if dropped.contains(group) {
-                computed.next().map(|digest| &digest.0)
+                new.next().map(|digest| digest.0)
             } else {
-                given.next()
+                given.next().copied()
             };
-            digests.extend_from_slice(digest.ok_or(RedactionError::DigestCount)?);
+            digests.extend_from_slice(&digest.ok_or(RedactionError::DigestCount)?);
         }
     }
     Ok(digests)
+}
+
+fn without_in_tree(
+    layout: &GroupLayout,
+    content: &Content<'_>,
+    (dropped, mut new): (Groups, impl Iterator<Item = Digest>),
+) -> Result<Vec<u8>, RedactionError> {
+    let given = &content.digests[..];
+    if content.events.is_empty() {
+        return Ok(given.to_vec());
+    }
+    let of_shown = given.len().checked_sub(32 * layout.hidden().len());
+    let siblings = of_shown.ok_or(RedactionError::DigestCount)? / layout.shown().len();
+    let (mut digests, mut rest) = (Vec::new(), given);
+    for group in layout.all().iter() {
+        let length = if layout.shown().contains(group) { siblings } else { 32 };
+        let (given, tail) = rest.split_at_checked(length).ok_or(RedactionError::DigestCount)?;
+        rest = tail;
+        if dropped.contains(group) {
+            digests.extend_from_slice(&new.next().ok_or(RedactionError::DigestCount)?.0);
+        } else {
+            digests.extend_from_slice(given);
+        }
+    }
+    Ok(digests)
+}
+
+/// Computes the digests of the groups `dropped`, of each level in `mask`.
+fn digests_of_star(
+    statement: &Statement,
+    view: (&GroupLayout, Framing),
+    mask: u32,
+    events: &[u8],
+    dropped: Groups,
+) -> Result<Vec<Digest>, RedactionError> {
+    let blocks = blocks(statement, view.1, mask, events)?;
+    let mut digests = Vec::new();
+    for level in (0..statement.counters.levels()).filter(|level| mask >> level & 1 == 1) {
+        let block = &events[blocks[usize::from(level)].clone()];
+        let mut computed = [Digest::NULL; MAX_GROUPS];
+        let place = (statement.device, statement.index, Level(level));
+        star::group_digests(place, view, dropped, block, &mut computed);
+        digests.extend_from_slice(&computed[..dropped.len()]);
+    }
+    Ok(digests)
+}
+
+/// Computes the roots of the trees of the groups `dropped`.
+fn digests_of_tree(
+    statement: &Statement,
+    view: (&GroupLayout, Framing),
+    sequence: &[Sequence],
+    content: &Content<'_>,
+    dropped: Groups,
+) -> Result<Vec<Digest>, RedactionError> {
+    if sequence.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (n, selected) = (statement.counters.total(), sequence.iter().copied());
+    let roots = tree::shown_roots(n, view, selected, (&content.events, &content.digests))
+        .map_err(|_| RedactionError::DigestCount)?;
+    let of_all = view.0.all().iter().zip(roots);
+    Ok(of_all.filter(|(group, _)| dropped.contains(*group)).map(|(_, root)| root).collect())
 }
 
 /// Returns the place of the block of each level in `mask`.
@@ -279,36 +373,6 @@ fn blocks(
         start = end;
     }
     Ok(blocks)
-}
-
-fn hide_in_tree(
-    statement: &Statement,
-    (layout, framing): (&GroupLayout, Framing),
-    sequence: &[Sequence],
-    content: &Content<'_>,
-    dropped: Groups,
-) -> Result<Vec<u8>, RedactionError> {
-    let digests = &content.digests;
-    if sequence.is_empty() {
-        return Ok(digests.to_vec());
-    }
-    let n = statement.counters.total();
-    let selected = sequence.iter().copied();
-    let roots = tree::shown_roots(n, layout, framing, &content.events, selected, digests)
-        .map_err(|_| RedactionError::DigestCount)?;
-    let siblings = (digests.len() - 32 * layout.hidden().len()) / layout.shown().len();
-    let (mut out, mut rest) = (Vec::new(), &digests[..]);
-    for (group, root) in layout.all().iter().zip(&roots) {
-        let length = if layout.shown().contains(group) { siblings } else { 32 };
-        let (given, tail) = rest.split_at(length);
-        rest = tail;
-        if dropped.contains(group) {
-            out.extend_from_slice(&root.0);
-        } else {
-            out.extend_from_slice(given);
-        }
-    }
-    Ok(out)
 }
 
 /// Appends the part that shows the groups of both parts. The parts must be proven, and of one seal.

@@ -116,7 +116,8 @@ fn stream(roster: &Roster, key: &SecretKey, scheme: Scheme) -> Result<Vec<u8>, F
             let events: Vec<u8> =
                 (0..EVENTS).flat_map(|seq| record(seq).into_iter().flatten()).collect();
             let selected = (0..EVENTS.into()).map(Sequence);
-            let root = tree::groups_root(EVENTS.into(), &layout, framing, &events, selected, &[])?;
+            let content = (&events[..], &[][..]);
+            let root = tree::groups_root(EVENTS.into(), (&layout, framing), selected, content)?;
             (root, events)
         }
     };

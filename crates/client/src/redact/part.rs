@@ -4,14 +4,15 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use moteseal_core::digest::Digest;
 use moteseal_core::record::{Level, Scheme, SealIndex, Sequence};
-use moteseal_core::schema::{Groups, Schema};
+use moteseal_core::schema::{GroupLayout, Groups, Schema};
 use moteseal_seal::star::star_digests;
 use moteseal_seal::stream::{Item, Part, Select, Selection};
 use moteseal_seal::tree::geometry::siblings;
 use moteseal_seal::tree::sibling_count;
 use moteseal_seal::{Authentic, Seal, Statement};
-use moteseal_verify::redaction::{Content, RedactionError, hide, merge_parts};
+use moteseal_verify::redaction::{Content, RedactionError, hide, hide_verified, merge_parts};
 use moteseal_verify::sanitised::Statement as SanitiserStatement;
 use moteseal_verify::{Proven, Sanitised, SchemaEntry, write};
 
@@ -27,6 +28,8 @@ pub(super) struct OwnedPart {
     selected: Selected,
     digests: Vec<u8>,
     events: Vec<u8>,
+    /// The digests of the shown column groups ([`Proven::groups`]); empty if they are not known.
+    groups: Vec<Digest>,
     /// The cells by which sanitisers replaced hidden groups, by ascending group.
     sanitised: Vec<Attached>,
 }
@@ -116,6 +119,7 @@ impl OwnedPart {
             selected,
             digests,
             events,
+            groups: Vec::new(),
             sanitised: Vec::new(),
         }
     }
@@ -124,7 +128,8 @@ impl OwnedPart {
     pub(super) fn of(proven: &Proven<'_>, sanitised: Vec<Sanitised>) -> Self {
         let (digests, events) = (proven.part.digests.to_vec(), proven.part.events.to_vec());
         let part = Self::with(proven, selected(&proven.part.select), digests, events);
-        Self { sanitised: sanitised.into_iter().map(Attached::from).collect(), ..part }
+        let sanitised = sanitised.into_iter().map(Attached::from).collect();
+        Self { groups: proven.groups.to_vec(), sanitised, ..part }
     }
 
     /// Returns the statement of the seal, without events.
@@ -196,20 +201,40 @@ impl OwnedPart {
             return Ok(());
         }
         if self.shows_events() {
-            let (statement, events) = (self.seal.statement(), self.selected_events());
-            let selection = match (&self.selected, &events) {
-                (Selected::Levels(mask), None) => Selection::Levels(*mask),
-                (Selected::Events(events), _) | (_, Some(events)) => Selection::Events(events),
-            };
             let content =
                 Content { digests: (&self.digests[..]).into(), events: (&self.events[..]).into() };
-            let view = (layout, self.schema.framing);
-            let Content { digests, events } = hide(statement, view, selection, &content, kept)?;
+            let Content { digests, events } = self.without(layout, &content, kept)?;
             let shown = (digests.into_owned(), events.into_owned());
             (self.digests, self.events) = shown;
+            let of_groups = layout.shown().iter().cycle().zip(std::mem::take(&mut self.groups));
+            let stays = of_groups.filter(|(group, _)| kept.contains(*group));
+            self.groups = stays.map(|(_, digest)| digest).collect();
         }
         self.schema = self.schema.projection(self.schema.shown().without(dropped))?;
         Ok(())
+    }
+
+    /// Returns the content of the part with the groups in `kept` only.
+    fn without<'a>(
+        &self,
+        layout: &GroupLayout,
+        content: &Content<'a>,
+        kept: Groups,
+    ) -> Result<Content<'a>, RedactionError> {
+        let (statement, view) = (self.seal.statement(), (layout, self.schema.framing));
+        if !self.groups.is_empty() {
+            let mask = match self.selected {
+                Selected::Levels(mask) => mask,
+                Selected::Events(_) => 0,
+            };
+            return hide_verified(statement, view, mask, content, (&self.groups, kept));
+        }
+        let events = self.selected_events();
+        let selection = match (&self.selected, &events) {
+            (Selected::Levels(mask), None) => Selection::Levels(*mask),
+            (Selected::Events(events), _) | (_, Some(events)) => Selection::Events(events),
+        };
+        hide(statement, view, selection, content, kept)
     }
 
     /// Hides the column group of sanitised cells, and adds the cells.
@@ -255,7 +280,12 @@ impl OwnedPart {
         };
         let attached = |of: &Attached| of.signed.len() + of.cells.len();
         let sanitised = self.sanitised.iter().map(attached).sum::<usize>();
-        size_of::<Self>() + selected + self.digests.len() + self.events.len() + sanitised
+        size_of::<Self>()
+            + selected
+            + self.digests.len()
+            + self.events.len()
+            + size_of_val(&self.groups[..])
+            + sanitised
     }
 
     /// Adds what another part of the same seal shows.
@@ -418,6 +448,7 @@ impl OwnedPart {
                 (self.digests, self.events) = (digests, events);
             }
         }
+        self.groups.clear();
         Ok(())
     }
 
@@ -459,6 +490,7 @@ impl OwnedPart {
         let merged = part(&merged)?;
         self.schema = self.schema.projection(merged.groups).ok()?;
         (self.digests, self.events) = (merged.digests.to_vec(), merged.events.to_vec());
+        self.groups.clear();
         Some(())
     }
 

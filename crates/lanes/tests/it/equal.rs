@@ -100,6 +100,7 @@ proptest! {
             evidence: &[],
             blocks: [&[]; MAX_LEVELS],
             digests: [Digest::NULL; MAX_LEVELS],
+            groups: Vec::new(),
             root: Digest::NULL,
         };
         for (level, count) in lengths.iter().enumerate() {
@@ -116,7 +117,9 @@ proptest! {
             let mut found = star.clone();
             host.grouped_digests(&layout, framing, &hidden, &mut found);
             prop_assert_eq!(found.digests, expected.digests, "{}", host.name());
+            prop_assert_eq!(&found.groups, &expected.groups, "{}", host.name());
         }
+        prop_assert_eq!(expected.groups.len(), lengths.len() * layout.shown().len());
     }
 
     #[test]
@@ -345,6 +348,7 @@ proptest! {
                 evidence: &bytes[..32 * star.evidence],
                 blocks: std::array::from_fn(block),
                 digests: [Digest([0xff; 32]); MAX_LEVELS],
+                groups: Vec::new(),
                 root: Digest([0xff; 32]),
             }
         }).collect::<Vec<_>>();

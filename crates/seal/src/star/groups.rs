@@ -98,8 +98,8 @@ pub(crate) fn hash_groups(
     });
 }
 
-/// Writes the digests `D_i` of the blocks in the part of a star to the part. `shown` must write the
-/// digests `D_ig` of the shown groups of a block, ascending; it is called for each selected level,
+/// Writes the digests `D_i` of the blocks in the part of a star to the part, and the digests `D_ig` of the
+/// shown groups. `shown` must write those of a block, ascending; it is called for each selected level,
 /// ascending. `hidden` has the digests of the hidden groups, as in the part.
 pub fn join_groups(
     layout: &GroupLayout,
@@ -111,6 +111,8 @@ pub fn join_groups(
     for level in (0..star.counters.levels()).filter(|level| star.mask >> level & 1 == 1) {
         let (mut of_shown, mut all) = ([Digest::NULL; MAX_GROUPS], [Digest::NULL; MAX_GROUPS]);
         shown(Level(level), star.blocks[usize::from(level)], &mut of_shown);
+        #[cfg(feature = "alloc")]
+        star.groups.extend_from_slice(&of_shown[..layout.shown().len()]);
         let mut of_shown = of_shown.iter();
         for (group, digest) in layout.all().iter().zip(&mut all) {
             let next = if layout.shown().contains(group) {

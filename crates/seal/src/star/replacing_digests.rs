@@ -28,6 +28,10 @@ pub struct Served<'a> {
     pub blocks: [&'a [u8]; MAX_LEVELS],
     /// Output: the digest `D_i` of each block; null for an empty block.
     pub digests: [Digest; MAX_LEVELS],
+    /// Output: for each level in the part, ascending, the digest `D_ig` of each column group that the part
+    /// shows, ascending. Empty if there are no column groups.
+    #[cfg(feature = "alloc")]
+    pub groups: alloc::vec::Vec<Digest>,
     /// Output: the root.
     pub root: Digest,
 }
@@ -51,7 +55,19 @@ impl<'a> Served<'a> {
         }
         let (device, index, surviving) = (statement.device, statement.index, statement.surviving());
         let (digests, root) = ([Digest::NULL; MAX_LEVELS], Digest::NULL);
-        Self { device, index, counters, surviving, mask, evidence, blocks, digests, root }
+        Self {
+            device,
+            index,
+            counters,
+            surviving,
+            mask,
+            evidence,
+            blocks,
+            digests,
+            #[cfg(feature = "alloc")]
+            groups: alloc::vec::Vec::new(),
+            root,
+        }
     }
 
     /// Returns the root, computed from the digests of the blocks.

@@ -29,18 +29,16 @@ pub fn join_roots(roots: &[Digest]) -> Digest {
 }
 
 /// Returns the roots of the trees of all groups, ascending by group, computed from a part. `selected`
-/// are the positions of the records in `records`, ascending. `digests` has, for each group, ascending,
+/// are the positions of the records in `records`, ascending, which `framing` delimits. `digests` has, for each group, ascending,
 /// the multiproof of a shown group, or the root of a hidden one (spec/groups.md, section 5).
 ///
 /// # Errors
 /// [`MultiproofError`].
 pub fn shown_roots(
     n: u64,
-    layout: &GroupLayout,
-    framing: Framing,
-    records: &[u8],
+    (layout, framing): (&GroupLayout, Framing),
     selected: impl Iterator<Item = Sequence> + Clone,
-    digests: &[u8],
+    (records, digests): (&[u8], &[u8]),
 ) -> Result<[Digest; MAX_GROUPS], MultiproofError> {
     let mut roots = [Digest::NULL; MAX_GROUPS];
     let (shown, hidden) = (layout.shown().len(), layout.hidden().len());
@@ -76,18 +74,16 @@ pub fn shown_roots(
 /// [`MultiproofError`].
 pub fn groups_root(
     n: u64,
-    layout: &GroupLayout,
-    framing: Framing,
-    records: &[u8],
+    view: (&GroupLayout, Framing),
     selected: impl Iterator<Item = Sequence> + Clone,
-    digests: &[u8],
+    content: (&[u8], &[u8]),
 ) -> Result<Digest, MultiproofError> {
-    let count = layout.all().len();
+    let count = view.0.all().len();
     if selected.clone().next().is_some() {
-        let roots = shown_roots(n, layout, framing, records, selected, digests)?;
+        let roots = shown_roots(n, view, selected, content)?;
         return Ok(join_roots(&roots[..count]));
     }
-    match (n, digests.as_chunks::<32>()) {
+    match (n, content.1.as_chunks::<32>()) {
         (0, ([], [])) => Ok(join_roots(&[empty_root(); MAX_GROUPS][..count])),
         (1.., ([root], [])) => Ok(Digest(*root)),
         (1.., ([], [])) => Err(MultiproofError::TooFewDigests),

@@ -67,28 +67,34 @@ lab-costs: setup-build ## Measure what the uploads of 100,000 devices cost in ea
 	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal -p moteseal-lab
 	@"$${CARGO_TARGET_DIR:-target}/release/moteseal-lab" costs --out lab/costs $(COSTS_FLAGS)
 
+# The output of two targets that run at the same time is mixed only on a terminal, where cargo shows its progress.
+IN_BLOCKS = $(shell [ -t 2 ] || echo --output-sync=recurse)
+
 .PHONY: test
 test: ## Run every check: lints, the mote's build, both verifiers, all tests
-	@$(MAKE) setup-build
-	@$(MAKE) STREAMS=2 --jobs=2 compiled checked
+	@$(MAKE) setup-build formatting
+	@$(MAKE) STREAMS=2 --jobs=2 $(IN_BLOCKS) compiled checked
 	@$(MAKE) tests-run absent-data
 
-# What needs no compiled test. It mostly waits for the network and for single threads, so it runs while the tests are compiled.
+# What needs no compiled test, and its set-up. Most of it uses one processor or waits for the network, so it runs while the tests
+# are compiled.
 .PHONY: checked
 checked:
-	@$(MAKE) STREAMS= lint-files lint-firmware spec
+	@$(MAKE) STREAMS= setup-test lint-files lint-firmware spec
 
-.PHONY: lint lint-files lint-firmware
+.PHONY: lint lint-files lint-firmware formatting
 lint: lint-files lint-firmware ## Check formatting, clippy, dependencies and the hygiene of the files
 	$(call step,clippy)
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 
-lint-files: setup-test
+formatting: setup-build
 	$(call step,formatting)
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path peers/Cargo.toml --check
 	cd firmware && cargo fmt --all --check
+
+lint-files: setup-test formatting
 	$(call step,hygiene of the files)
 	@tools/hygiene.py
 	@tools/test_hygiene.py
@@ -105,12 +111,12 @@ lint-files: setup-test
 
 lint-firmware: setup-test
 	$(call step,clippy of the firmware)
-	@for board in $(BOARDS); do ( cd firmware && set -x && cargo clippy --quiet $(CARGO_FLAGS) --workspace --release --features $$board -- -D warnings ); done
+	@for board in $(BOARDS); do ( cd firmware && set -x && $(BY_ITSELF) cargo clippy --quiet $(CARGO_FLAGS) --workspace --release --features $$board -- -D warnings ); done
 
 .PHONY: mote
 mote: setup-build ## Build the crates of a mote for a Cortex-M3 without an operating system
 	$(call step,core and the protocols for thumbv7m-none-eabi)
-	cargo build $(CARGO_FLAGS) $(PROTOCOLS:%=-p moteseal-%) --target thumbv7m-none-eabi
+	$(BY_ITSELF) cargo build $(CARGO_FLAGS) $(PROTOCOLS:%=-p moteseal-%) --target thumbv7m-none-eabi
 
 # The tests are compiled with clippy's driver, which lints each crate while compiling it. A separate
 # run of clippy (`make lint`) would analyse the workspace and its dependencies a second time.
@@ -124,7 +130,8 @@ ALONE = broadcast_image
 export RUST_TEST_THREADS ?= 4
 
 .PHONY: tests compiled tests-run
-tests: setup-test compiled tests-run ## Run only the tests: Rust, C, Python and the mote's firmware
+tests: setup-test ## Run only the tests, of Rust, C, Python and the mote's firmware, and the mote's build
+	@$(MAKE) STREAMS= compiled tests-run
 
 compiled:
 	$(call step,clippy and the compilation of the tests)

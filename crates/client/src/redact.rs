@@ -383,6 +383,7 @@ impl Redactor<'_> {
             (OwnedPart::bare(proven), false)
         };
         if !self.keep.columns.is_empty() {
+            part.keep_groups(proven);
             let schema = Schema::decode(&proven.schema.whole().bytes).unwrap_or(Schema::OPAQUE);
             let kept = groups_of(&schema, &self.keep.columns);
             part.show_only(kept).map_err(Rejection::from)?;

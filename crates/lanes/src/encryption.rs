@@ -82,9 +82,9 @@ impl Host {
             if !self.key_stream(key.expose(), position / 64, blocks, &mut batch.0) {
                 return apply_each(key, WIDTH, sequences, (start, size, records));
             }
-            let keys = batch.0[..blocks * 64].as_chunks().0;
+            let stream = batch.0[..blocks * 64].as_chunks().0;
             let done = self.add_cells::<WIDTH>(
-                &keys[skip / WIDTH..],
+                &stream[skip / WIDTH..],
                 sequences,
                 (start, size, &mut *records),
             )?;
@@ -200,7 +200,7 @@ fn is_dense(sequences: &[Sequence], width: u64) -> bool {
     sequences.len() as u64 / DENSE >= batches
 }
 
-/// Does the same one record after the other, for every suite and every width.
+/// Applies the key stream to one record after the other, of every suite and every width.
 fn apply_each(
     key: &SealKey,
     width: usize,

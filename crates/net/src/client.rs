@@ -186,10 +186,12 @@ impl Client {
         let builder = builder.default_headers(after.into_iter().collect());
         // A proxy of the environment is for other machines. It would see a token for a service on
         // this one, which `TokenInClear` permits because the token does not leave the machine.
-        let builder = if is_this_machine(&url) { builder.no_proxy() } else { builder };
-        // No certificate will be verified, so those of the platform's authorities are not read.
+        let is_local = is_this_machine(&url);
+        let builder = if is_local { builder.no_proxy() } else { builder };
+        // Without a proxy and without redirects, no certificate is verified. Those of the platform's
+        // authorities are not read then.
         #[cfg(feature = "tls")]
-        let builder = if url.scheme() == "http" && is_this_machine(&url) {
+        let builder = if is_local && url.scheme() == "http" {
             builder.tls_certs_only([])
         } else {
             builder

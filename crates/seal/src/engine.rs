@@ -54,7 +54,8 @@ pub trait Engine {
         }
     }
 
-    /// Writes the digests `D_i` of the blocks in the part of a star with column groups to the part.
+    /// Writes the digests `D_i` of the blocks in the part of a star with column groups to the part, and the
+    /// digests `D_ig` of the groups that it shows. [`join_groups`](star::join_groups) does so.
     /// `framing` delimits the records. `hidden` has the digests of the hidden groups, 32 bytes each:
     /// of each selected level, ascending, and of each hidden group, ascending.
     fn grouped_digests(

@@ -10,7 +10,7 @@ use crate::level::Counters;
 use crate::members::members;
 use crate::sample::Sample;
 use crate::seal::{Authentic, Position, Seal, Unverified};
-use crate::star::{Served, star_digests};
+use crate::star::{GroupDigests, Served, star_digests};
 use crate::statement::Statement;
 use crate::stream::{Open, Part, Select};
 use crate::tree::{self, MultiproofError};
@@ -125,8 +125,7 @@ pub struct Rebuilt<'a> {
     /// a tree.
     pub blocks: [Digest; MAX_LEVELS],
     /// The digests of the column groups that the part shows ([`Prepared::groups`]).
-    #[cfg(feature = "alloc")]
-    pub groups: alloc::vec::Vec<Digest>,
+    pub groups: GroupDigests,
 }
 
 /// The properties of the current schema that are needed to rebuild seals.
@@ -230,8 +229,7 @@ pub struct Prepared<'a> {
     /// The root of a tree, once computed.
     tree: Result<Digest, PartError>,
     /// The roots of the trees of the shown groups, once computed.
-    #[cfg(feature = "alloc")]
-    roots: alloc::vec::Vec<Digest>,
+    roots: GroupDigests,
     is_hashed: bool,
     /// The digest of the seal, once linked.
     seal: Option<Digest>,
@@ -249,9 +247,8 @@ impl<'a> Prepared<'a> {
     /// Returns the digests of the column groups that the part shows, ascending by group: for a star, the
     /// digests `D_ig` of each level in the part, ascending; for a tree, the roots of the groups' trees. Empty
     /// if the schema has no groups or the part has no events.
-    #[cfg(feature = "alloc")]
     #[must_use]
-    pub fn groups(&self) -> &[Digest] {
+    pub fn groups(&self) -> &GroupDigests {
         self.star.as_ref().map_or(&self.roots, |star| &star.groups)
     }
 
@@ -344,16 +341,9 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         let mut prepared = self.prepare(&place, part, shape)?;
         let seal = self.link(&mut prepared)?;
         let blocks = *prepared.blocks();
-        #[cfg(feature = "alloc")]
-        let groups = prepared.groups().to_vec();
+        let groups = prepared.groups().clone();
         let sample = Sample::new(&seal, prepared.select, prepared.events, prepared.framing);
-        Ok(Rebuilt {
-            seal,
-            sample,
-            blocks,
-            #[cfg(feature = "alloc")]
-            groups,
-        })
+        Ok(Rebuilt { seal, sample, blocks, groups })
     }
 
     /// Returns the place of the next part; `None` before the first open item.
@@ -461,8 +451,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             events,
             star,
             tree,
-            #[cfg(feature = "alloc")]
-            roots: alloc::vec::Vec::new(),
+            roots: GroupDigests::default(),
             is_hashed: false,
             seal: None,
         })
@@ -635,12 +624,10 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             }
             Select::Events(gaps) => tree::shown_roots(n, view, gaps.iter(), content),
         }?;
-        #[cfg(feature = "alloc")]
-        {
-            let of_all = layout.all().iter().zip(&roots);
-            let shown = of_all.filter(|(group, _)| layout.shown().contains(*group));
-            part.roots = shown.map(|(_, root)| *root).collect();
-        }
+        let of_all = layout.all().iter().zip(&roots);
+        let shown = of_all.filter(|(group, _)| layout.shown().contains(*group));
+        part.roots.clear();
+        part.roots.extend(shown.map(|(_, root)| *root));
         Ok(tree::join_roots(&roots[..layout.all().len()]))
     }
 

@@ -1,8 +1,8 @@
 //! The rows that this process has written lately, which it does not write again.
 //!
 //! A row is forgotten after [`LIFETIME`]. A row that was lost, because the keyspace was truncated or
-//! restored from a backup under a running process, is therefore written again with the next seal of its
-//! device.
+//! restored from a backup under a running process, is therefore written again with the next seal that needs
+//! it.
 
 use std::collections::HashSet;
 use std::mem;

@@ -186,7 +186,7 @@ impl Table {
     async fn announce(&self, device: DeviceId, span: i32, deadline: Instant) -> Result<(), Fault> {
         let row = Known::Span(device, span);
         if self.is_known(row) {
-            return Ok(());
+            return self.list_shard(device, deadline).await;
         }
         let id = &device.0[..];
         let shard = guard::shard(device);

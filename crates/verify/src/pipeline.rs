@@ -424,7 +424,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 };
                 let Planned { bytes, schema, .. } = batch.parts[part];
                 let (part, blocks) = (&hashed.part, hashed.prepared.blocks());
-                let groups = hashed.prepared.groups();
+                let groups = hashed.prepared.groups().as_slice();
                 let proven = Proven { seal, sample, part, bytes, blocks, groups, schema };
                 visit(Event::Proven(proven))?;
             }

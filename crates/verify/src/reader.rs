@@ -625,7 +625,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
                 part: &part,
                 bytes,
                 blocks: &rebuilt.blocks,
-                groups: &rebuilt.groups,
+                groups: rebuilt.groups.as_slice(),
                 schema,
             }))?;
         }

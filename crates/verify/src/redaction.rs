@@ -2,8 +2,8 @@
 //! 6). Neither needs a key: the result verifies under the device's signature.
 //!
 //! [`redact`] and [`merge`] work on streams: answers, proofs and files of bundles. They verify the
-//! streams first. [`hide`] works on the content of one part, for stores that answer with some groups
-//! only.
+//! streams first. [`hide`] and [`hide_verified`] work on the content of one part: the first for stores that
+//! answer with some groups only, the second for those who have verified the part.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -175,14 +175,14 @@ pub fn redact_part(
             return Ok(());
         }
     };
-    let mask = match part.select {
-        Select::Levels(mask) => mask,
+    let levels = match part.select {
+        Select::Levels(levels) => levels,
         Select::Events(_) => 0,
     };
     let content = Content { digests: part.digests.into(), events: part.events.into() };
     let view = (layout, proven.schema.framing);
     let statement = proven.seal.statement();
-    let less = hide_verified(statement, view, mask, &content, (proven.groups, kept))?;
+    let less = hide_verified(statement, view, levels, &content, (proven.groups, kept))?;
     let shown = Groups::from_bits(layout.shown().bits() & kept.bits());
     write::part_showing(out, part, shown, &less.digests, &less.events);
     Ok(())
@@ -223,18 +223,19 @@ pub fn hide<'a>(
             (0, digests_of_tree(statement, view, sequence, content, dropped)?)
         }
     };
-    without(statement, view, mask, content, (dropped, digests.into_iter()))
+    replaced(statement, view, mask, content, (dropped, digests.into_iter()))
 }
 
 /// Does what [`hide`] does for a part that was verified, without hashing. `groups` are the digests of the
-/// groups that the part shows ([`Proven::groups`]), and `mask` are the levels of a star.
+/// groups that the part shows ([`Proven::groups`]). `levels` are those of a star's part, as a bit mask; they
+/// have no meaning for a tree.
 ///
 /// # Errors
-/// `DigestCount` if the digests or events do not belong to the selection.
+/// `DigestCount` if there are too few digests. With wrong digests, the result does not verify.
 pub fn hide_verified<'a>(
     statement: &Statement,
     (layout, framing): (&GroupLayout, Framing),
-    mask: u32,
+    levels: u32,
     content: &Content<'a>,
     (groups, kept): (&[Digest], Groups),
 ) -> Result<Content<'a>, RedactionError> {
@@ -245,22 +246,21 @@ pub fn hide_verified<'a>(
     let of_groups = layout.shown().iter().cycle().zip(groups);
     let digests = of_groups.filter(|(group, _)| dropped.contains(*group));
     let digests = digests.map(|(_, digest)| *digest);
-    without(statement, (layout, framing), mask, content, (dropped, digests))
+    replaced(statement, (layout, framing), levels, content, (dropped, digests))
 }
 
-/// Returns the digests and events of the part without the groups `dropped`, whose digests take their
-/// place: those of each level of a star, ascending, and of each group, ascending, or the roots of the
-/// groups' trees. `mask` are the levels of a star.
-fn without<'a>(
+/// Returns the digests and events of the part in which digests take the place of the groups `dropped`. In
+/// a star, there is a digest for each of `levels` and of the groups, ascending; in a tree, for each group.
+fn replaced<'a>(
     statement: &Statement,
     (layout, framing): (&GroupLayout, Framing),
-    mask: u32,
+    levels: u32,
     content: &Content<'a>,
     (dropped, digests): (Groups, impl Iterator<Item = Digest>),
 ) -> Result<Content<'a>, RedactionError> {
     let digests = match statement.scheme {
-        Scheme::Star => without_in_star(statement, layout, mask, content, (dropped, digests))?,
-        Scheme::Tree => without_in_tree(layout, content, (dropped, digests))?,
+        Scheme::Star => replaced_in_star(statement, layout, levels, content, (dropped, digests))?,
+        Scheme::Tree => replaced_in_tree(layout, content, (dropped, digests))?,
     };
     let projection = Projection::new(layout, layout.shown().without(dropped));
     let mut events = Vec::new();
@@ -268,19 +268,19 @@ fn without<'a>(
     Ok(Content { digests: digests.into(), events: events.into() })
 }
 
-fn without_in_star(
+fn replaced_in_star(
     statement: &Statement,
     layout: &GroupLayout,
-    mask: u32,
+    levels: u32,
     content: &Content<'_>,
     (dropped, mut new): (Groups, impl Iterator<Item = Digest>),
 ) -> Result<Vec<u8>, RedactionError> {
-    let count = 32 * star::star_digests(statement.surviving(), mask) as usize;
+    let count = 32 * star::star_digests(statement.surviving(), levels) as usize;
     let (evidence, given) =
         content.digests.split_at_checked(count).ok_or(RedactionError::DigestCount)?;
     let mut given = given.as_chunks::<32>().0.iter();
     let mut digests = evidence.to_vec();
-    for _ in 0..mask.count_ones() {
+    for _ in 0..levels.count_ones() {
         for group in layout.hidden().union(dropped).iter() {
             let digest = if dropped.contains(group) {
                 new.next().map(|digest| digest.0)
@@ -293,7 +293,7 @@ fn without_in_star(
     Ok(digests)
 }
 
-fn without_in_tree(
+fn replaced_in_tree(
     layout: &GroupLayout,
     content: &Content<'_>,
     (dropped, mut new): (Groups, impl Iterator<Item = Digest>),

@@ -128,8 +128,16 @@ impl OwnedPart {
     pub(super) fn of(proven: &Proven<'_>, sanitised: Vec<Sanitised>) -> Self {
         let (digests, events) = (proven.part.digests.to_vec(), proven.part.events.to_vec());
         let part = Self::with(proven, selected(&proven.part.select), digests, events);
-        let sanitised = sanitised.into_iter().map(Attached::from).collect();
-        Self { groups: proven.groups.to_vec(), sanitised, ..part }
+        Self { sanitised: sanitised.into_iter().map(Attached::from).collect(), ..part }
+    }
+
+    /// Keeps the digests of the column groups, so that [`show_only`](Self::show_only) need not compute them.
+    /// `proven` is the part from which this one was made.
+    pub(super) fn keep_groups(&mut self, proven: &Proven<'_>) {
+        let is_tree = self.seal.statement().scheme == Scheme::Tree;
+        if self.shows_events() && (is_tree || self.selected == selected(&proven.part.select)) {
+            self.groups = proven.groups.to_vec();
+        }
     }
 
     /// Returns the statement of the seal, without events.
@@ -203,7 +211,7 @@ impl OwnedPart {
         if self.shows_events() {
             let content =
                 Content { digests: (&self.digests[..]).into(), events: (&self.events[..]).into() };
-            let Content { digests, events } = self.without(layout, &content, kept)?;
+            let Content { digests, events } = self.content_showing(layout, &content, kept)?;
             let shown = (digests.into_owned(), events.into_owned());
             (self.digests, self.events) = shown;
             let of_groups = layout.shown().iter().cycle().zip(std::mem::take(&mut self.groups));
@@ -215,7 +223,7 @@ impl OwnedPart {
     }
 
     /// Returns the content of the part with the groups in `kept` only.
-    fn without<'a>(
+    fn content_showing<'a>(
         &self,
         layout: &GroupLayout,
         content: &Content<'a>,
@@ -223,11 +231,11 @@ impl OwnedPart {
     ) -> Result<Content<'a>, RedactionError> {
         let (statement, view) = (self.seal.statement(), (layout, self.schema.framing));
         if !self.groups.is_empty() {
-            let mask = match self.selected {
-                Selected::Levels(mask) => mask,
+            let levels = match self.selected {
+                Selected::Levels(levels) => levels,
                 Selected::Events(_) => 0,
             };
-            return hide_verified(statement, view, mask, content, (&self.groups, kept));
+            return hide_verified(statement, view, levels, content, (&self.groups, kept));
         }
         let events = self.selected_events();
         let selection = match (&self.selected, &events) {
@@ -440,6 +448,7 @@ impl OwnedPart {
                 let mask = one | two;
                 let merged = Blocks::new(*one, self).union(&Blocks::new(*two, other), self);
                 (self.digests, self.events) = merged;
+                self.groups.clear();
                 self.selected = Selected::Levels(mask);
             }
             _ => {
@@ -448,7 +457,6 @@ impl OwnedPart {
                 (self.digests, self.events) = (digests, events);
             }
         }
-        self.groups.clear();
         Ok(())
     }
 

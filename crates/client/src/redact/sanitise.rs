@@ -344,6 +344,7 @@ impl Maker<'_> {
             Event::Proven(proven) => {
                 let sanitised = self.statements.take(proven, self.roster);
                 let mut part = OwnedPart::of(proven, sanitised.map_err(Rejection::from)?);
+                part.keep_groups(proven);
                 if part.shows_events() {
                     self.replace(proven, &mut part)?;
                 }

@@ -6,7 +6,7 @@ use moteseal_core::{DeviceId, Digest, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
 use moteseal_seal::engine::{Engine, Scalar};
 use moteseal_seal::level::{Counters, Salt};
-use moteseal_seal::star::Served;
+use moteseal_seal::star::{GroupDigests, Served};
 use moteseal_seal::tree::{self, Tree};
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::query::QueryId;
@@ -100,7 +100,7 @@ proptest! {
             evidence: &[],
             blocks: [&[]; MAX_LEVELS],
             digests: [Digest::NULL; MAX_LEVELS],
-            groups: Vec::new(),
+            groups: GroupDigests::default(),
             root: Digest::NULL,
         };
         for (level, count) in lengths.iter().enumerate() {
@@ -119,7 +119,7 @@ proptest! {
             prop_assert_eq!(found.digests, expected.digests, "{}", host.name());
             prop_assert_eq!(&found.groups, &expected.groups, "{}", host.name());
         }
-        prop_assert_eq!(expected.groups.len(), lengths.len() * layout.shown().len());
+        prop_assert_eq!(expected.groups.as_slice().len(), lengths.len() * layout.shown().len());
     }
 
     #[test]
@@ -348,7 +348,7 @@ proptest! {
                 evidence: &bytes[..32 * star.evidence],
                 blocks: std::array::from_fn(block),
                 digests: [Digest([0xff; 32]); MAX_LEVELS],
-                groups: Vec::new(),
+                groups: GroupDigests::default(),
                 root: Digest([0xff; 32]),
             }
         }).collect::<Vec<_>>();

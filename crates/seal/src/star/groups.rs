@@ -108,11 +108,11 @@ pub fn join_groups(
     mut shown: impl FnMut(Level, &[u8], &mut [Digest; MAX_GROUPS]),
 ) {
     let mut given = hidden.as_chunks::<32>().0.iter();
+    star.groups.clear();
     for level in (0..star.counters.levels()).filter(|level| star.mask >> level & 1 == 1) {
         let (mut of_shown, mut all) = ([Digest::NULL; MAX_GROUPS], [Digest::NULL; MAX_GROUPS]);
         shown(Level(level), star.blocks[usize::from(level)], &mut of_shown);
-        #[cfg(feature = "alloc")]
-        star.groups.extend_from_slice(&of_shown[..layout.shown().len()]);
+        star.groups.extend(of_shown.into_iter().take(layout.shown().len()));
         let mut of_shown = of_shown.iter();
         for (group, digest) in layout.all().iter().zip(&mut all) {
             let next = if layout.shown().contains(group) {

@@ -8,6 +8,35 @@ use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex};
 
 use super::{chain_start, link};
 
+/// The digests of column groups that a verifier has computed. Without the feature `alloc`, none are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupDigests {
+    #[cfg(feature = "alloc")]
+    digests: alloc::vec::Vec<Digest>,
+}
+
+impl GroupDigests {
+    /// Returns the digests.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Digest] {
+        #[cfg(feature = "alloc")]
+        return &self.digests;
+        #[cfg(not(feature = "alloc"))]
+        &[]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn extend(&mut self, digests: impl IntoIterator<Item = Digest>) {
+        #[cfg(feature = "alloc")]
+        self.digests.extend(digests);
+        #[cfg(not(feature = "alloc"))]
+        let _ = digests;
+    }
+}
+
 /// The content of a star's part, and the digests that a verifier computes from it.
 #[derive(Clone, Debug)]
 pub struct Served<'a> {
@@ -30,8 +59,7 @@ pub struct Served<'a> {
     pub digests: [Digest; MAX_LEVELS],
     /// Output: for each level in the part, ascending, the digest `D_ig` of each column group that the part
     /// shows, ascending. Empty if there are no column groups.
-    #[cfg(feature = "alloc")]
-    pub groups: alloc::vec::Vec<Digest>,
+    pub groups: GroupDigests,
     /// Output: the root.
     pub root: Digest,
 }
@@ -64,8 +92,7 @@ impl<'a> Served<'a> {
             evidence,
             blocks,
             digests,
-            #[cfg(feature = "alloc")]
-            groups: alloc::vec::Vec::new(),
+            groups: GroupDigests::default(),
             root,
         }
     }

@@ -28,8 +28,8 @@ pub fn join_roots(roots: &[Digest]) -> Digest {
     Digest::of(&parts)
 }
 
-/// Returns the roots of the trees of all groups, ascending by group, computed from a part. `selected`
-/// are the positions of the records in `records`, ascending, which `framing` delimits. `digests` has, for each group, ascending,
+/// Returns the roots of the trees of all groups, ascending by group, computed from a part. `framing`
+/// delimits the records, and `selected` are their positions, ascending. `digests` has, for each group, ascending,
 /// the multiproof of a shown group, or the root of a hidden one (spec/groups.md, section 5).
 ///
 /// # Errors

@@ -13,11 +13,11 @@ use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::{Counters, SaltKey};
 use moteseal_seal::star::GroupedStar;
-use moteseal_seal::stream::{Item, Open, Selection};
+use moteseal_seal::stream::{Item, Open, Select, Selection};
 use moteseal_seal::{MAX_MESSAGE, Seal, Statement, Unverified};
 use moteseal_verify::issue::FirstRoster;
-use moteseal_verify::redaction::{merge, redact};
-use moteseal_verify::{Event, ReadError, Roster, SchemaEntry, StreamReader, write};
+use moteseal_verify::redaction::{Content, hide, hide_verified, merge, redact};
+use moteseal_verify::{Event, Proven, ReadError, Roster, SchemaEntry, StreamReader, write};
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 
@@ -308,6 +308,7 @@ fn read(stream: &[u8]) -> Result<Read, &'static str> {
     let (mut rows, mut shown, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
     let mut visit = |event: Event<'_>| {
         if let Event::Proven(proven) = event {
+            check_hiding(&proven);
             proven.sample.for_each(&Scalar, |seq, _, record| rows.push((seq.0, record.to_vec())));
             for column in proven.schema.columns() {
                 let name = column.name().to_owned();
@@ -323,6 +324,29 @@ fn read(stream: &[u8]) -> Result<Read, &'static str> {
     reader.feed(stream, &mut visit).map_err(|error| error.name())?;
     reader.finish(&mut visit).map_err(|error| error.name())?;
     Ok((rows, shown, hidden))
+}
+
+/// Whoever has verified a part hides groups without hashing, and leaves the same bytes as a store that
+/// hashes.
+fn check_hiding(proven: &Proven<'_>) {
+    let Some(layout) = proven.schema.groups.as_deref() else { return };
+    let (statement, view) = (proven.seal.statement(), (layout, proven.schema.framing));
+    let mut sequence = Vec::new();
+    proven.sample.for_each(&Scalar, |seq, _, _| sequence.push(seq));
+    let content =
+        Content { digests: proven.part.digests.into(), events: proven.part.events.into() };
+    for kept in (0..=u8::MAX).map(Groups::from_bits).filter(|kept| kept.contains(0)) {
+        let (selection, levels) = match proven.part.select {
+            Select::Levels(levels) if statement.scheme == Scheme::Star => {
+                (Selection::Levels(levels), levels)
+            }
+            _ => (Selection::Events(&sequence), 0),
+        };
+        let hashed = hide(statement, view, selection, &content, kept);
+        let copied = hide_verified(statement, view, levels, &content, (proven.groups, kept));
+        assert_eq!(hashed, copied);
+        assert!(copied.is_ok());
+    }
 }
 
 /// The rows of a stream.

@@ -139,21 +139,20 @@ compiled:
 
 tests-run:
 	$(call step,tests: three streams whose output is shown when they end)
-	@$(MAKE) STREAMS=3 --jobs=3 --output-sync=recurse tests-program tests-integration tests-other
+	@$(MAKE) STREAMS=3 --jobs=3 --output-sync=recurse tests-program tests-it tests-other
 	$(call step,the test program that runs alone)
 	$(TEST) --test $(ALONE)
 
-# These parts of the integration tests keep one processor busy for up to a minute each. They run after the
-# others, which wait most of the time. Another stream builds the firmware for its footprint.
+# The integration tests of the command line take less time than those of the other crates. The parts of those that keep one
+# processor busy for up to a minute each run after them. Another stream builds the firmware for its footprint.
 SLOW = mutation:: embedded:: model::
 FOOTPRINT = footprint::
-# The integration tests of the command line take about as long as those of all other crates.
-.PHONY: tests-program tests-integration tests-it tests-other tests-slow tests-footprint tests-programs
+.PHONY: tests-program tests-cli tests-it tests-other tests-slow tests-footprint tests-programs
 tests-program:
-	$(BY_ITSELF) $(TEST) --no-fail-fast --test cli
+	@$(MAKE) --keep-going STREAMS= tests-cli tests-slow
 
-tests-integration:
-	@$(MAKE) --keep-going STREAMS= tests-it tests-slow
+tests-cli:
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test cli
 
 tests-it:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %) --skip $(FOOTPRINT)

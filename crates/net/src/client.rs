@@ -191,11 +191,8 @@ impl Client {
         // Without a proxy and without redirects, no certificate is verified. Those of the platform's
         // authorities are not read then.
         #[cfg(feature = "tls")]
-        let builder = if is_local && url.scheme() == "http" {
-            builder.tls_certs_only([])
-        } else {
-            builder
-        };
+        let builder =
+            if is_local && url.scheme() == "http" { builder.tls_certs_only([]) } else { builder };
         #[cfg(feature = "tls")]
         let builder = match &options.ca {
             Some(path) => builder.tls_certs_merge(tls::authorities(path)?),

@@ -14,9 +14,7 @@ pub use groups::{
     GroupedStar, GroupedStarState, RunningBlock, group_digests, group_header, join_groups,
     level_digest, whole_block_digest,
 };
-pub use replacing_digests::{
-    GroupDigests, Served, pruned_evidence, star_digests, star_evidence,
-};
+pub use replacing_digests::{GroupDigests, Served, pruned_evidence, star_digests, star_evidence};
 
 use core::fmt;
 use moteseal_core::named_errors;

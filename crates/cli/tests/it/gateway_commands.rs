@@ -447,13 +447,21 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     site.assert_justified(&json);
     let ready = http(&watch, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.ends_with("ready\n"), "{ready}");
-    let metrics = http(&watch, "/metrics");
+    // The cloud has the last epoch before the gateway has its reply.
+    let until = Instant::now() + LONG;
     for metric in [
         "moteseal_gateway_epochs_ended_total 7",
         "moteseal_gateway_outbox_items 0",
         "moteseal_gateway_uploads_total 7",
     ] {
-        assert!(metrics.lines().any(|line| line == metric), "{metric}: {metrics}");
+        loop {
+            let metrics = http(&watch, "/metrics");
+            if metrics.lines().any(|line| line == metric) {
+                break;
+            }
+            assert!(Instant::now() < until, "{metric}: {metrics}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
     gateway.stop();
     let log = gateway.wait(&mut []);

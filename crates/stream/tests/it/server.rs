@@ -1,9 +1,11 @@
 //! A nats-server for tests. It ends with this process, also if the process is killed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +21,8 @@ pub(crate) struct Server {
 }
 
 pub(crate) const SYNCED: &str = "sync_interval: always";
+/// What a server's log says if a port is not free.
+const TAKEN: &str = "address already in use";
 
 impl Server {
     /// Starts a server that syncs each message.
@@ -40,8 +44,22 @@ impl Server {
 
     /// Starts a server whose files are in this folder.
     pub(crate) fn in_folder(folder: TempDir, jetstream: &str, more: &str) -> Self {
+        let mut server = Self { url: String::new(), monitor: String::new(), folder, program: None };
+        loop {
+            server.configure(jetstream, more);
+            match server.try_start() {
+                Ok(()) => return server,
+                // Another program has taken one of the ports.
+                Err(log) if log.contains(TAKEN) => server.kill(),
+                Err(log) => panic!("the server does not start: {log}"),
+            }
+        }
+    }
+
+    /// Writes the server's configuration, with free ports.
+    fn configure(&mut self, jetstream: &str, more: &str) {
         let (port, monitor) = (free_port(), free_port());
-        let path = folder.path().display();
+        let path = self.folder.path().display();
         let jetstream = match jetstream {
             "disabled" => String::new(),
             lines => format!(
@@ -52,19 +70,18 @@ impl Server {
             "listen: 127.0.0.1:{port}\nhttp: 127.0.0.1:{monitor}\npid_file: \"{path}/pid\"\n\
              {jetstream}{more}\n"
         );
-        fs::write(folder.path().join("nats.conf"), config).unwrap();
-        let mut server = Self {
-            url: format!("nats://127.0.0.1:{port}"),
-            monitor: format!("http://127.0.0.1:{monitor}"),
-            folder,
-            program: None,
-        };
-        server.restart();
-        server
+        fs::write(self.folder.path().join("nats.conf"), config).unwrap();
+        self.url = format!("nats://127.0.0.1:{port}");
+        self.monitor = format!("http://127.0.0.1:{monitor}");
     }
 
     /// Starts the server again after it was killed.
     pub(crate) fn restart(&mut self) {
+        self.try_start().unwrap_or_else(|log| panic!("the server does not start: {log}"));
+    }
+
+    /// Starts the server. Returns its log if it does not start.
+    fn try_start(&mut self) -> Result<(), String> {
         let log = fs::File::create(self.folder.path().join("log")).unwrap();
         let _ = fs::remove_file(self.folder.path().join("pid"));
         // The shell kills the server when its standard input ends, which the end of this process causes.
@@ -82,9 +99,13 @@ impl Server {
         let address = self.url.trim_start_matches("nats://").to_owned();
         let until = Instant::now() + Duration::from_secs(20);
         while std::net::TcpStream::connect(&address).is_err() || self.pid().is_none() {
-            assert!(Instant::now() < until, "the server does not start: {}", self.log());
+            let log = self.log();
+            if Instant::now() > until || log.contains(TAKEN) {
+                return Err(log);
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
     }
 
     /// Returns the folder with the server's files. Those of the streams are in its folder `data`.
@@ -143,6 +164,13 @@ fn executable() -> PathBuf {
     installed
 }
 
+/// Returns a port that nothing uses, and that no other call returns.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
 }

@@ -100,6 +100,20 @@ impl Broker {
         assert!(done.unwrap().success());
     }
 
+    /// Waits until the broker has no client. It reads what a client has sent before its end one packet at a
+    /// time, and a new connection of the client would make it ignore the rest.
+    pub(crate) fn until_no_client(&self) {
+        let lines = |log: &str, what| log.lines().filter(|line| line.contains(what)).count();
+        for _ in 0..2000 {
+            let log = std::fs::read_to_string(self.path("log")).unwrap();
+            if lines(&log, "New client connected") == lines(&log, " disconnected") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("a client stays: {}", std::fs::read_to_string(self.path("log")).unwrap());
+    }
+
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();

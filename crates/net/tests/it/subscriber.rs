@@ -119,6 +119,7 @@ async fn a_long_message_is_reported_and_does_not_hold_up_others() {
         message.received.acknowledge();
     }
     subscriber.finish().await;
+    broker.until_no_client();
     // All of them are acknowledged: the session has none.
     let mut subscriber = self::subscriber(&options, 1 << 20);
     timeout(LONG, until_up(subscriber.state())).await.unwrap().unwrap();

@@ -138,18 +138,18 @@ compiled:
 	$(BY_ITSELF) $(TEST) --no-run $(CARGO_TALK)
 
 tests-run:
-	$(call step,tests: three streams whose output is shown when they end)
-	@$(MAKE) STREAMS=3 --jobs=3 --output-sync=recurse tests-program tests-it tests-other
+	$(call step,tests: two streams whose output is shown when they end)
+	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-program tests-other
 	$(call step,the test program that runs alone)
 	$(TEST) --test $(ALONE)
 
-# The integration tests of the command line take less time than those of the other crates. The parts of those that keep one
-# processor busy for up to a minute each run after them. Another stream builds the firmware for its footprint.
+# These parts of the integration tests keep one processor busy for up to a minute each, or build the firmware. They run at the
+# end. Two streams keep two processors busy; a third one would delay tests that measure times.
 SLOW = mutation:: embedded:: model::
 FOOTPRINT = footprint::
 .PHONY: tests-program tests-cli tests-it tests-other tests-slow tests-footprint tests-programs
 tests-program:
-	@$(MAKE) --keep-going STREAMS= tests-cli tests-slow
+	@$(MAKE) --keep-going STREAMS= tests-cli tests-programs differential tests-slow
 
 tests-cli:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test cli
@@ -158,7 +158,7 @@ tests-it:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %) --skip $(FOOTPRINT)
 
 tests-other:
-	@$(MAKE) --keep-going STREAMS= mote firmware-test c python examples tests-programs differential tests-footprint
+	@$(MAKE) --keep-going STREAMS= mote firmware-test c python examples tests-it tests-footprint
 
 tests-slow:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW)

@@ -449,19 +449,18 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     assert!(ready.starts_with("HTTP/1.1 200") && ready.ends_with("ready\n"), "{ready}");
     // The cloud has the last epoch before the gateway has its reply.
     let until = Instant::now() + LONG;
-    for metric in [
-        "moteseal_gateway_epochs_ended_total 7",
-        "moteseal_gateway_outbox_items 0",
-        "moteseal_gateway_uploads_total 7",
-    ] {
-        loop {
-            let metrics = http(&watch, "/metrics");
-            if metrics.lines().any(|line| line == metric) {
-                break;
-            }
-            assert!(Instant::now() < until, "{metric}: {metrics}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    loop {
+        let metrics = http(&watch, "/metrics");
+        let missing = [
+            "moteseal_gateway_epochs_ended_total 7",
+            "moteseal_gateway_outbox_items 0",
+            "moteseal_gateway_uploads_total 7",
+        ]
+        .into_iter()
+        .find(|metric| !metrics.lines().any(|line| line == *metric));
+        let Some(metric) = missing else { break };
+        assert!(Instant::now() < until, "{metric}: {metrics}");
+        std::thread::sleep(Duration::from_millis(50));
     }
     gateway.stop();
     let log = gateway.wait(&mut []);

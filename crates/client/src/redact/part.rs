@@ -288,12 +288,7 @@ impl OwnedPart {
         };
         let attached = |of: &Attached| of.signed.len() + of.cells.len();
         let sanitised = self.sanitised.iter().map(attached).sum::<usize>();
-        size_of::<Self>()
-            + selected
-            + self.digests.len()
-            + self.events.len()
-            + size_of_val(&self.groups[..])
-            + sanitised
+        size_of::<Self>() + selected + self.digests.len() + self.events.len() + sanitised
     }
 
     /// Adds what another part of the same seal shows.

@@ -326,8 +326,8 @@ fn read(stream: &[u8]) -> Result<Read, &'static str> {
     Ok((rows, shown, hidden))
 }
 
-/// Whoever has verified a part hides groups without hashing, and leaves the same bytes as a store that
-/// hashes.
+/// A reader that has verified a part hides groups without hashing, and leaves the same bytes as a store
+/// that hashes.
 fn check_hiding(proven: &Proven<'_>) {
     let Some(layout) = proven.schema.groups.as_deref() else { return };
     let (statement, view) = (proven.seal.statement(), (layout, proven.schema.framing));

@@ -142,6 +142,37 @@ impl Study {
         Ok(study.map_err(|error| format!("{name} has no results of this study ({error})"))?)
     }
 
+    /// Adds the results of another execution on the same machine, which has other runs.
+    ///
+    /// # Errors
+    /// If the machine, the length of the runs or the store differ, or both have the same runs.
+    pub fn add(&mut self, other: Self) -> Result<(), Failed> {
+        if self.machine != other.machine {
+            let (one, other) = (&self.machine, &other.machine);
+            return Err(format!("results of two machines: {one}, and {other}").into());
+        }
+        if self.seconds.total_cmp(&other.seconds).is_ne() {
+            let (one, other) = (self.seconds, other.seconds);
+            return Err(format!("runs of {one} s and of {other} s cannot be compared").into());
+        }
+        if self.table != other.table {
+            return Err("the stores of configuration 4 are not the same".into());
+        }
+        if !self.wireless.is_empty() && !other.wireless.is_empty() {
+            return Err("both executions have the wireless part".into());
+        }
+        let known =
+            |run: &&wired::Run| self.wired_run(run.configuration, run.message, run.rate).is_some();
+        if let Some(run) = other.wired.iter().find(known) {
+            let number = run.configuration.number();
+            return Err(format!("both executions have configuration {number}").into());
+        }
+        self.wireless.extend(other.wireless);
+        self.wired.extend(other.wired);
+        self.wired.sort_by_key(|run| run.configuration == wired::Configuration::Four);
+        Ok(())
+    }
+
     /// Returns the run of a configuration with these messages at a rate.
     #[must_use]
     pub fn wired_run(

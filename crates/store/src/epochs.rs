@@ -37,8 +37,8 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 ///   it as `known`. If two bundles of one key differ only in their signature, the store keeps the
 ///   first. If a device signed two different seals under one index, a store MUST keep both, and
 ///   [`equivocations`](Self::equivocations) MUST report the index from then on.
-/// - If two processes that share a store put the same bundle at the same time, both receipts MAY
-///   count it as `stored`. If the two bundles differ in their signature, the store keeps any of them.
+/// - If two processes that share a store put the same bundle, both receipts MAY count it as
+///   `stored`. If the two bundles differ in their signature, the store MAY keep any of them.
 /// - A batch that is not acknowledged MAY be stored nevertheless. Sending it again is always
 ///   correct.
 /// - A read MUST return the bytes that were put, or an error. If they are damaged, it MUST return

@@ -1,29 +1,29 @@
-//! The rows that this process has written lately, which it does not write again.
+//! What this process has written, and therefore neither writes again nor reads before it writes.
 //!
-//! A row is forgotten after [`LIFETIME`]. A row that was lost, because the keyspace was truncated or
-//! restored from a backup under a running process, is therefore written again with the next seal that needs
-//! it.
+//! A keyspace can be emptied, or restored from a backup, under a running process. The process notices it at
+//! the next seal of a device, because the partition no longer states that it is listed, and forgets
+//! everything. The rows of [`KnownRows`] are also forgotten after [`LIFETIME`], because some of them can be
+//! lost without a partition of seals.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::time::{Duration, Instant};
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::DeviceId;
+use moteseal_core::record::{DeviceId, SealIndex};
 
-/// The longest time that a row is known; the shortest is half of it. A longer time would leave the seals of
-/// a restored keyspace without the rows through which readers find them for longer. A shorter one would cost
-/// more: at 10 minutes, 65,000 devices that seal all the time cost at most 440 small rows per second.
+/// The longest time that a row is known; the shortest is half of it.
 pub(crate) const LIFETIME: Duration = Duration::from_mins(10);
 /// The maximum number of rows that are known.
 const MOST: usize = 1 << 17;
+/// The maximum number of spans whose newest index is known. They take at most 36 MiB.
+const SPANS: usize = 1 << 20;
 
 /// A row that is the same each time it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Known {
     /// The listing of the devices whose ids begin with this byte.
     Shard(u8),
-    Span(DeviceId, i32),
     Schema(Digest),
     Unordered(DeviceId),
     Manifests(u64),
@@ -76,9 +76,57 @@ impl KnownRows {
     }
 }
 
+/// The newest index in each span of a device when this process stored there last, of the spans in which it has
+/// stored most recently.
+///
+/// This process has listed these spans. A seal with a later index is there only if another process has
+/// stored it since, so it is written without being looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Newest {
+    newer: HashMap<(DeviceId, i32), SealIndex>,
+    older: HashMap<(DeviceId, i32), SealIndex>,
+}
+
+impl Newest {
+    pub(crate) fn get(&self, device: DeviceId, span: i32) -> Option<SealIndex> {
+        let span = (device, span);
+        self.newer.get(&span).max(self.older.get(&span)).copied()
+    }
+
+    pub(crate) fn insert(&mut self, device: DeviceId, span: i32, index: SealIndex) {
+        if self.newer.len() >= SPANS / 2 && !self.newer.contains_key(&(device, span)) {
+            self.older = mem::take(&mut self.newer);
+        }
+        let newest = self.newer.entry((device, span)).or_insert(index);
+        *newest = index.max(*newest);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_newest_index_of_the_spans_that_were_used_last_is_known() {
+        let device = |number: u64| DeviceId(number.to_be_bytes());
+        let mut newest = Newest::default();
+        assert_eq!(newest.get(device(1), 0), None);
+        newest.insert(device(1), 0, SealIndex(7));
+        newest.insert(device(1), 0, SealIndex(3));
+        newest.insert(device(1), 1, SealIndex(256));
+        assert_eq!(newest.get(device(1), 0), Some(SealIndex(7)));
+        assert_eq!(newest.get(device(1), 1), Some(SealIndex(256)));
+        assert_eq!(newest.get(device(2), 0), None);
+        // The span of a device that stores all the time stays known, with the newest index of either
+        // generation.
+        for number in 10..2 * SPANS as u64 {
+            newest.insert(device(number), 0, SealIndex(1));
+            newest.insert(device(1), 0, SealIndex(5));
+            assert!(newest.get(device(1), 0) >= Some(SealIndex(5)));
+            assert!(newest.newer.len() + newest.older.len() <= SPANS);
+        }
+        assert_eq!(newest.get(device(10), 0), None, "it is forgotten");
+    }
 
     const SECOND: Duration = Duration::from_secs(1);
 

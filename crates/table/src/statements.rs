@@ -43,6 +43,11 @@ statements! {
 
     add_seal: "INSERT INTO seals (device, span, seal_index, digest, kept, variant, epoch, head) \
         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    add_listed_seal: "INSERT INTO seals \
+        (device, span, seal_index, digest, kept, variant, epoch, head, listed) \
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)",
+    add_listed: "INSERT INTO seals (device, span, listed) VALUES (?, ?, 1)",
+    add_followed: "INSERT INTO seals (device, span, followed) VALUES (?, ?, 1)",
     seals_from: "SELECT seal_index, digest, kept, variant, head FROM seals \
         WHERE device = ? AND span = ? AND (seal_index, digest) > (?, ?) LIMIT ?",
     seals_at: "SELECT seal_index, digest, kept, variant, head FROM seals \
@@ -51,7 +56,11 @@ statements! {
         WHERE device = ? AND span = ? AND seal_index >= ? AND seal_index <= ?",
     seals_in: "SELECT seal_index, digest, epoch FROM seals \
         WHERE device = ? AND span = ? AND seal_index >= ? AND seal_index <= ?",
-    newest: "SELECT seal_index, digest, epoch FROM seals WHERE device = ? AND span = ? \
+    newest: "SELECT seal_index, digest, epoch FROM seals \
+        WHERE device = ? AND span = ? AND seal_index >= 0 \
+        ORDER BY seal_index DESC, digest DESC, kept ASC, variant DESC LIMIT ?",
+    newest_and_state: "SELECT seal_index, digest, epoch, listed, followed FROM seals \
+        WHERE device = ? AND span = ? AND seal_index >= 0 \
         ORDER BY seal_index DESC, digest DESC, kept ASC, variant DESC LIMIT ?",
     last_before: "SELECT seal_index, digest, epoch FROM seals \
         WHERE device = ? AND span = ? AND seal_index < ? \

@@ -28,7 +28,7 @@ use crate::address::Address;
 use crate::connect::{self, Access};
 use crate::error::OpenError;
 use crate::fault::{self, Fault};
-use crate::known::{Known, KnownRows};
+use crate::known::{Known, KnownRows, Newest};
 use crate::login;
 use crate::queue::{Queue, Ticket};
 use crate::statements::Statements;
@@ -84,6 +84,7 @@ pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) writers: Semaphore,
     known: Mutex<KnownRows>,
+    newest: Mutex<Newest>,
     /// Held while urgent events are placed.
     pub(crate) placing: tokio::sync::Mutex<()>,
     /// A bucket of places of urgent events that has rows, unless it is 0.
@@ -203,6 +204,7 @@ impl Table {
             name: address.to_string(),
             writers: Semaphore::new(WRITERS),
             known: Mutex::new(KnownRows::new(Instant::now())),
+            newest: Mutex::default(),
             placing: tokio::sync::Mutex::default(),
             bucket: AtomicU64::new(0),
         }
@@ -237,6 +239,21 @@ impl Table {
 
     pub(crate) fn remember(&self, row: Known) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(row, Instant::now());
+    }
+
+    /// Returns the newest index in a span when this process stored there last, if it knows.
+    pub(crate) fn newest_index(&self, device: DeviceId, span: i32) -> Option<SealIndex> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).get(device, span)
+    }
+
+    pub(crate) fn remember_index(&self, device: DeviceId, span: i32, index: SealIndex) {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).insert(device, span, index);
+    }
+
+    /// Forgets what this process has written.
+    pub(crate) fn forget(&self) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = KnownRows::new(Instant::now());
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Newest::default();
     }
 }
 

@@ -7,10 +7,15 @@
 //! visible, so a reader never sees a seal without its body, and a process that is killed between two
 //! writes leaves rows that no reader follows. The same put again writes what is missing.
 //!
-//! After the rows of the seals are written, their indices and the neighbouring indices are read
-//! again. If two processes store two different seals of one index at the same time, at least the
-//! later of the two reads both, and lists the equivocation. The same holds for two seals whose epochs
-//! do not ascend with their indices.
+//! After the rows of the seals are written, their indices and the neighbouring indices are read. If
+//! two processes store two different seals of one index at the same time, at least the later of the
+//! two reads both, and lists the equivocation. The same holds for two seals whose epochs do not ascend
+//! with their indices, also if they are in two partitions: a process that lists a partition reads
+//! afterwards which partitions the device has, and marks the one before it, or its own, as followed.
+//! After a seal was stored in a marked partition, the first seal after the partition is read, too.
+//!
+//! So a run takes two requests if this process has stored earlier indices of its partition. Otherwise it
+//! reads first what is stored, and lists the partition.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -57,6 +62,10 @@ struct Around {
     /// Whether the epochs of all these seals ascend with their indices. An epoch that is damaged
     /// does not.
     is_ordered: bool,
+    /// Whether the partition states that readers find it.
+    is_listed: bool,
+    /// The newest index of the partition.
+    newest: SealIndex,
 }
 
 impl Table {
@@ -116,10 +125,16 @@ impl Table {
         let device = first.1.key().device;
         let range = first.1.key().index..=last.1.key().index;
         let span = guard::span(*range.start());
-        let stored = self.stored(device, &range, deadline).await?;
-        // These rows are written also if the seals are known: the process that stored them may have
-        // been killed before it wrote them.
-        self.announce(device, span, deadline).await?;
+        let newest = self.newest_index(device, span);
+        let stored = match newest {
+            Some(newest) if newest < *range.start() => BTreeMap::new(),
+            _ => self.stored(device, &range, deadline).await?,
+        };
+        if newest.is_none() {
+            // Also if the seals are stored: the process that stored them may have been killed before it
+            // listed the partition.
+            self.list(device, span, deadline).await?;
+        }
         let mut states = Vec::with_capacity(run.len());
         let mut rows = Vec::with_capacity(run.len());
         for (place, bundle) in run {
@@ -141,8 +156,21 @@ impl Table {
             }
             states.push((*place, key, is_present, is_known, is_twin));
         }
-        self.put_seals(rows, deadline).await?;
-        let around = self.around(device, &range, run.len(), deadline).await?;
+        self.put_seals(rows, newest.is_none(), deadline).await?;
+        let mut around = self.around(device, &range, run.len(), deadline).await?;
+        if !around.is_listed {
+            if newest.is_some() {
+                // The keyspace was emptied, or restored from a backup, after this process listed the partition.
+                self.forget();
+                self.list(device, span, deadline).await?;
+                for (_, bundle) in run {
+                    let schema = bundle.schema();
+                    self.put_schema(schema.digest, &schema.bytes, deadline).await?;
+                }
+            }
+            self.run(&self.statements.add_listed, (&device.0[..], span), deadline).await?;
+            around = self.around(device, &range, run.len(), deadline).await?;
+        }
         let mut outcomes = Vec::with_capacity(run.len());
         for (place, key, is_present, is_known, is_twin) in states {
             let at = around.at.get(&key.index).map_or(&[][..], Vec::as_slice);
@@ -159,6 +187,7 @@ impl Table {
         if !around.is_ordered {
             self.list_unordered(device, deadline).await?;
         }
+        self.remember_index(device, span, around.newest);
         Ok(outcomes)
     }
 
@@ -181,22 +210,35 @@ impl Table {
         Ok(stored)
     }
 
-    /// Writes the rows through which readers find the partition of a seal, unless this process has written
-    /// them lately.
-    async fn announce(&self, device: DeviceId, span: i32, deadline: Instant) -> Result<(), Fault> {
-        let row = Known::Span(device, span);
-        if self.is_known(row) {
-            return self.list_shard(device, deadline).await;
-        }
+    /// Writes the rows through which readers find the partition of a seal, and marks a partition that has
+    /// another one after it.
+    async fn list(&self, device: DeviceId, span: i32, deadline: Instant) -> Result<(), Fault> {
         let id = &device.0[..];
-        let shard = guard::shard(device);
         future::try_join3(
             self.list_shard(device, deadline),
-            self.run(&self.statements.add_device, (shard, id), deadline),
+            self.run(&self.statements.add_device, (guard::shard(device), id), deadline),
             self.run(&self.statements.add_span, (id, span), deadline),
         )
         .await?;
-        self.remember(row);
+        // If two processes list two partitions at the same time, at least the later of the two reads both.
+        let later = self.rows(&self.statements.spans_from, (id, span + 1, 1), deadline);
+        let earlier = async {
+            match span.checked_sub(1).filter(|before| *before >= 0) {
+                Some(before) => {
+                    self.rows(&self.statements.spans_to, (id, before, 1), deadline).await
+                }
+                None => Ok(Vec::new()),
+            }
+        };
+        let (later, earlier): (Vec<(i32,)>, Vec<(i32,)>) = future::try_join(later, earlier).await?;
+        let followed = later
+            .first()
+            .map(|_| span)
+            .into_iter()
+            .chain(earlier.first().map(|(earlier,)| *earlier));
+        for followed in followed {
+            self.run(&self.statements.add_followed, (id, followed), deadline).await?;
+        }
         Ok(())
     }
 
@@ -245,14 +287,20 @@ impl Table {
         Ok((key.device.0.to_vec(), span, index, digest, i64::from(kept), variant, epoch, row))
     }
 
-    /// Writes the rows of seals of one partition, all or none of them.
-    async fn put_seals(&self, rows: Vec<SealRow>, deadline: Instant) -> Result<(), Fault> {
+    /// Writes the rows of seals of one partition, all or none of them, and, if it `is_listed`, states it in the
+    /// partition.
+    async fn put_seals(
+        &self,
+        rows: Vec<SealRow>,
+        is_listed: bool,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let statements = &self.statements;
+        let add = if is_listed { &statements.add_listed_seal } else { &statements.add_seal };
         match <[_; 1]>::try_from(rows) {
-            Ok([row]) => self.run(&self.statements.add_seal, row, deadline).await,
+            Ok([row]) => self.run(add, row, deadline).await,
             Err(rows) if rows.is_empty() => Ok(()),
-            Err(rows) => {
-                fault::batch(&self.session, &self.statements.add_seal, rows, deadline).await
-            }
+            Err(rows) => fault::batch(&self.session, add, rows, deadline).await,
         }
     }
 
@@ -303,9 +351,15 @@ impl Table {
         let (first, last) = (i64::from(range.start().0), i64::from(range.end().0));
         // In most cases the indices are among the newest of the device.
         let limit = count + NEWEST;
-        let newest = self.rows(&self.statements.newest, (id, span, limit_of(limit)), deadline);
-        let later = self.rows(&self.statements.spans_from, (id, span + 1, 1), deadline);
-        let (newest, later): (Vec<Seal>, Vec<(i32,)>) = future::try_join(newest, later).await?;
+        let values = (id, span, limit_of(limit));
+        let rows: Vec<SealAndState> =
+            self.rows(&self.statements.newest_and_state, values, deadline).await?;
+        let is_set = |state: Option<i8>| state == Some(1);
+        let is_listed = rows.first().is_some_and(|row| is_set(row.3));
+        let is_followed = rows.first().is_some_and(|row| is_set(row.4));
+        let newest_index = rows.first().map_or(Ok(*range.end()), |row| index_of(row.0))?;
+        let newest: Vec<Seal> =
+            rows.into_iter().map(|(index, digest, epoch, ..)| (index, digest, epoch)).collect();
         let is_complete = newest.len() < limit || newest.iter().any(|row| row.0 < first);
         // In ascending order of their indices.
         let (before, at, after): (Option<Seal>, Vec<Seal>, Option<Seal>);
@@ -343,16 +397,14 @@ impl Table {
             seals.entry(index_of(seal.0)?).or_default().push(digest_of(&seal.1)?);
             epochs.push(epoch_of(seal));
         }
-        match (after, later.first()) {
-            (Some(after), _) => epochs.push(epoch_of(after)),
-            (None, Some((later,))) => {
-                let first = self.first_from(device, *later, deadline).await?;
-                epochs.extend(first.map(|(_, epoch)| Some(epoch)));
-            }
-            (None, None) => {}
+        if let Some(after) = after {
+            epochs.push(epoch_of(after));
+        } else if is_followed {
+            let first = self.first_from(device, span + 1, deadline).await?;
+            epochs.extend(first.map(|(_, epoch)| Some(epoch)));
         }
         let is_ordered = epochs.iter().all(Option::is_some) && epochs.is_sorted();
-        Ok(Around { at: seals, is_ordered })
+        Ok(Around { at: seals, is_ordered, is_listed, newest: newest_index })
     }
 }
 
@@ -377,6 +429,9 @@ fn run_length(bundles: &[Placed<'_>]) -> usize {
 
 /// Index, digest and wrapped epoch of a seal.
 pub(crate) type Seal = (i64, Vec<u8>, Vec<u8>);
+
+/// A seal, and whether its partition is listed and followed.
+type SealAndState = (i64, Vec<u8>, Vec<u8>, Option<i8>, Option<i8>);
 
 /// Returns the owner of the pieces of a body. A bundle with more levels has a body of its own.
 pub(crate) fn owner(key: &SealKey, kept: u32) -> Vec<u8> {

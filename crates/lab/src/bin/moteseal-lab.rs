@@ -114,7 +114,9 @@ struct Broadcast {
 #[command(after_help = "Examples:\n  \
     moteseal-lab latency --out lab/latency             # runs of 20 s: about ten minutes\n  \
     moteseal-lab latency --out lab/latency --full      # the paper's runs of 300 s: about two hours\n  \
-    moteseal-lab latency --out lab/latency --configuration 1 2 3 --trials 0")]
+    moteseal-lab latency --out lab/four --full --configuration 4              # a part of it: an hour\n  \
+    moteseal-lab latency --out lab/rest --full --configuration 1 2 3 --trials 0   # the rest\n  \
+    moteseal-lab latency --out lab/latency --from lab/four/study.json lab/rest/study.json")]
 struct Latency {
     /// The directory to write to; stores and engines are there too while the experiment runs, so that
     /// they sync to its disk
@@ -135,9 +137,10 @@ struct Latency {
     /// The configurations of the cloud
     #[arg(long, value_name = "N", num_args = 1.., default_values_t = [1, 2, 3, 4], value_parser = clap::value_parser!(u8).range(1..=4))]
     configuration: Vec<u8>,
-    /// Write the report from the results of an earlier execution (study.json), and measure nothing
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
+    /// Write the report from the results of earlier executions (study.json), and measure nothing. Several
+    /// executions on one machine may have measured different configurations
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    from: Vec<PathBuf>,
     #[command(flatten)]
     programs: ProgramArguments,
     /// The seed of the strings, keys and delays, up to 64 hexadecimal digits; trailing zeros may be omitted
@@ -344,10 +347,16 @@ fn latency(arguments: &Latency) -> Result<(), Failure> {
         configurations: Configuration::ALL.into_iter().filter(has).collect(),
         seed: arguments.seed,
     };
-    let study = match &arguments.from {
-        Some(kept) => Study::read(kept).map_err(Failure::usage)?,
-        None => latency::run(&plan, &mut progress())
+    let study = match &arguments.from[..] {
+        [] => latency::run(&plan, &mut progress())
             .map_err(|error| Failure::new(Exit::Internal, error))?,
+        [first, others @ ..] => {
+            let mut study = Study::read(first).map_err(Failure::usage)?;
+            for other in others {
+                study.add(Study::read(other).map_err(Failure::usage)?).map_err(Failure::usage)?;
+            }
+            study
+        }
     };
     report::latency::write(&study, &arguments.out, &mut progress()).map_err(report_failure)?;
     let mut stdout = Stdout::lock();

@@ -55,7 +55,8 @@ pub struct Plan {
     /// The bundles of a device in a request: 1 to [`PER_REQUEST`], which must be divisible by it.
     pub each: u32,
     /// The bundles that are uploaded before anything is measured, so that the virtual machine of
-    /// Cassandra has compiled its code.
+    /// Cassandra has compiled its code; at least one for each device, because the first bundle of a
+    /// device costs more than those that it uploads for years.
     pub warm_up: u32,
     /// The nats-servers, each of which stores every message: 1, 3 or 5.
     pub replicas: usize,
@@ -188,13 +189,14 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     let runtime = Builder::new_current_thread().enable_all().build()?;
     progress(&format!("{devices} devices: warming up"));
     let mut bundles = Bundles { fleet: &mut fleet, devices, each: plan.each, next: 0 };
-    runtime.block_on(bundles.upload(&cloud, plan.warm_up, &mut |_| {}))?;
-    runtime.block_on(drained(&cloud, plan.warm_up.into()))?;
+    let warm_up = plan.warm_up.max(devices);
+    runtime.block_on(bundles.upload(&cloud, warm_up, &mut |_| {}))?;
+    runtime.block_on(drained(&cloud, warm_up.into()))?;
     let (before, start) = (cloud.used()?, Instant::now());
     let bytes = runtime.block_on(bundles.upload(&cloud, devices, &mut |done| {
         progress(&format!("{devices} devices: {done} bundles uploaded"));
     }))?;
-    let stored = u64::from(plan.warm_up) + u64::from(devices);
+    let stored = u64::from(warm_up) + u64::from(devices);
     runtime.block_on(drained(&cloud, stored))?;
     let (after, seconds) = (cloud.used()?, start.elapsed().as_secs_f64());
     let readings = Message::Epoch.readings();

@@ -97,3 +97,51 @@ fn the_report_on_broadcast_needs_no_recorded_data() {
     }
     assert!(std::fs::read(out.path().join("fig6.png")).unwrap().starts_with(b"\x89PNG"));
 }
+
+#[test]
+fn parts_of_the_study_of_latency_make_one_report() {
+    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/latency/study.json");
+    let folder = tempfile::tempdir().unwrap();
+    let study: serde_json::Value = serde_json::from_slice(&std::fs::read(&whole).unwrap()).unwrap();
+    let part = |name: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        let mut part = study.clone();
+        change(&mut part);
+        let path = folder.path().join(name);
+        std::fs::write(&path, part.to_string()).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    let keep = |part: &mut serde_json::Value, is_four: bool| {
+        let wired = part["wired"].as_array_mut().unwrap();
+        wired.retain(|run| (run["configuration"] == 4) == is_four);
+        assert!(!wired.is_empty());
+    };
+    let four = part("four.json", &|part| keep(part, true));
+    let grades = part("grades.json", &|part| {
+        keep(part, false);
+        part["wireless"] = serde_json::json!([]);
+    });
+    let longer = part("longer.json", &|part| {
+        keep(part, false);
+        part["wireless"] = serde_json::json!([]);
+        part["seconds"] = 300.5.into();
+    });
+    let out = folder.path().join("report");
+    let report = |from: &[&str]| {
+        let arguments = ["latency", "--json", "--out", out.to_str().unwrap(), "--from"];
+        lab(&[&arguments[..], from].concat())
+    };
+    let expected = stdout(&report(&[whole.to_str().unwrap()]));
+    assert_eq!(stdout(&report(&[&four, &grades])), expected);
+    assert_eq!(stdout(&report(&[&grades, &four])), expected, "in any order");
+    for (second, message) in [
+        (&four, "both executions have the wireless part"),
+        (&longer, "of 300.5 s cannot be compared"),
+    ] {
+        let output = report(&[&four, second]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(message), "no {message:?} in {stderr}");
+    }
+    let output = report(&[&grades, &grades]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("have configuration 1"));
+}

@@ -10,6 +10,7 @@ mod cost;
 mod damage;
 mod equal;
 mod faults;
+mod listing;
 mod node;
 mod roles;
 mod start;

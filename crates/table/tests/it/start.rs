@@ -1,7 +1,7 @@
 //! An operator's mistakes are reported at the start, each in one line that says how to mend it.
 
-use moteseal_core::record::Scheme;
-use moteseal_store::conformance::Mote;
+use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
+use moteseal_store::conformance::{Made, Mote, assert_reads_back};
 use moteseal_store::{EpochStore, PutError};
 use moteseal_table::{Access, Address, OpenError, Options, Password, TableStore, init};
 
@@ -51,9 +51,9 @@ fn every_mistake_is_named_at_the_start() {
     cassandra.cql(&empty, "INSERT INTO schema_version (one, version) VALUES (0, 0)");
     fails(&empty, ReadWrite, "TableOlder", &["version 0", "store init"]);
     let done = init(&empty, 1).unwrap();
-    assert_eq!((done.created, done.before, done.version), (false, Some(0), 1));
+    assert_eq!((done.created, done.before, done.version), (false, Some(0), 2));
     drop(open(&empty));
-    assert_eq!(init(&empty, 1).unwrap().before, Some(1), "it can be repeated");
+    assert_eq!(init(&empty, 1).unwrap().before, Some(2), "it can be repeated");
     cassandra.cql(&empty, "DROP TABLE pieces");
     fails(&empty, ReadWrite, "TableNotInitialized", &["has no tables", "store init"]);
     cassandra.cql(&empty, "INSERT INTO schema_version (one, version) VALUES (0, 99)");
@@ -84,6 +84,42 @@ fn every_mistake_is_named_at_the_start() {
     let mut unset = address.clone();
     unset.password = None;
     fails(&unset, ReadWrite, "TablePassword", &["MOTESEAL_CASSANDRA_PASSWORD_FILE"]);
+}
+
+/// Version 1 had no marks in the partitions of seals.
+#[test]
+fn tables_of_the_first_version_are_migrated_with_their_seals() {
+    let cassandra = shared();
+    let address = cassandra.keyspace();
+    let mut mote = Mote::new("old", false);
+    let mut seal = |index: u32, epoch: u64| {
+        mote.position.last = index.checked_sub(1).map(|last| (SealIndex(last), EpochNumber(0)));
+        mote.seal_some(Scheme::Star, epoch, 3)
+    };
+    let made = [seal(0, 1), seal(300, 5), seal(301, 6), seal(255, 10)];
+    let bundles = |made: &[Made]| made.iter().map(|made| made.bundle.clone()).collect::<Vec<_>>();
+    open(&address).put(bundles(&made[..2])).unwrap();
+    for statement in [
+        "ALTER TABLE seals DROP listed",
+        "ALTER TABLE seals DROP followed",
+        "DELETE FROM schema_version WHERE one = 0 AND version = 2",
+    ] {
+        cassandra.cql(&address, statement);
+    }
+    fails(&address, Access::ReadWrite, "TableOlder", &["version 1", "store init"]);
+    let done = init(&address, 1).unwrap();
+    assert_eq!((done.created, done.before, done.version), (false, Some(1), 2));
+    let store = open(&address);
+    let device = made[0].statement.device;
+    assert_eq!(store.put(bundles(&made[..3])).unwrap().known, 2);
+    // Its epoch does not ascend with its index, which is found although the next partition is older.
+    store.put(bundles(&made[3..])).unwrap();
+    for store in [&store, &open(&address)] {
+        assert_eq!(store.devices(None, 10).unwrap().len(), 1);
+        made.iter().for_each(|made| assert_reads_back(store, made));
+        let since = store.seals_since(device, EpochNumber(7), 1).unwrap();
+        assert_eq!(since.first().map(|seal| seal.key().index), Some(SealIndex(255)));
+    }
 }
 
 #[test]

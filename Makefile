@@ -149,7 +149,7 @@ SLOW = mutation:: embedded:: model::
 FOOTPRINT = footprint::
 .PHONY: tests-program tests-cli tests-it tests-other tests-slow tests-footprint tests-programs
 tests-program:
-	@$(MAKE) --keep-going STREAMS= tests-cli tests-programs differential tests-slow
+	@$(MAKE) --keep-going STREAMS= tests-cli tests-programs differential tests-slow tests-footprint
 
 tests-cli:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test cli
@@ -158,7 +158,7 @@ tests-it:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW:%=--skip %) --skip $(FOOTPRINT)
 
 tests-other:
-	@$(MAKE) --keep-going STREAMS= mote firmware-test c python examples tests-it tests-footprint
+	@$(MAKE) --keep-going STREAMS= mote firmware-test c python examples tests-it
 
 tests-slow:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW)

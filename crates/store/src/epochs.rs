@@ -38,7 +38,9 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 ///   first. If a device signed two different seals under one index, a store MUST keep both, and
 ///   [`equivocations`](Self::equivocations) MUST report the index from then on.
 /// - If two processes that share a store put the same bundle, both receipts MAY count it as
-///   `stored`. If the two bundles differ in their signature, the store MAY keep any of them.
+///   `stored` and report its equivocation. If the two bundles differ in their signature, the store MAY
+///   keep any of them. If such a process is killed before it acknowledges the second seal of an index,
+///   [`equivocations`](Self::equivocations) MAY lack the index until a bundle of it is put again.
 /// - A batch that is not acknowledged MAY be stored nevertheless. Sending it again is always
 ///   correct.
 /// - A read MUST return the bytes that were put, or an error. If they are damaged, it MUST return

@@ -1,9 +1,8 @@
 //! What this process has written, and therefore neither writes again nor reads before it writes.
 //!
-//! A keyspace can be emptied, or restored from a backup, under a running process. The process notices it at
-//! the next seal of a device, because the partition no longer states that it is listed, and forgets
-//! everything. The rows of [`KnownRows`] are also forgotten after [`LIFETIME`], because some of them can be
-//! lost without a partition of seals.
+//! A keyspace can be emptied under a running process. The process notices it at the next seal of a partition
+//! that it has listed, because the partition no longer states that it is listed, and forgets everything. The
+//! rows of [`KnownRows`] are also forgotten after [`LIFETIME`], because they can be lost without this.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;

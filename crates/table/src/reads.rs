@@ -304,7 +304,7 @@ impl Table {
                     let digests = keys.iter().map(|(_, digest, _)| digest_of(digest));
                     let mut digests = digests.collect::<Result<Vec<_>, _>>()?;
                     digests.dedup();
-                    // The second seal is listed before it is stored.
+                    // An index can be listed before its second seal is stored.
                     if digests.len() > 1 {
                         found.push(Equivocation { device, index, digests });
                     }

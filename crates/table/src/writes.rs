@@ -10,9 +10,14 @@
 //! After the rows of the seals are written, their indices and the neighbouring indices are read. If
 //! two processes store two different seals of one index at the same time, at least the later of the
 //! two reads both, and lists the equivocation. The same holds for two seals whose epochs do not ascend
-//! with their indices, also if they are in two partitions: a process that lists a partition reads
-//! afterwards which partitions the device has, and marks the one before it, or its own, as followed.
-//! After a seal was stored in a marked partition, the first seal after the partition is read, too.
+//! with their indices.
+//!
+//! The two seals can be in two partitions. A process that lists a partition therefore reads afterwards
+//! whether the device has a later one, and if so marks its own as followed. It also marks the partitions
+//! before it, down to the first that has seals. So a partition with seals is marked before a later one
+//! gets seals: by the process that listed the later one if it found the earlier one listed, and otherwise
+//! by the process that listed the earlier one, which then found the later one listed. After a seal was
+//! stored in a marked partition, the first seal after the partition is read, too.
 //!
 //! So a run takes two requests if this process has stored earlier indices of its partition. Otherwise it
 //! reads first what is stored, and lists the partition.
@@ -130,6 +135,7 @@ impl Table {
             Some(newest) if newest < *range.start() => BTreeMap::new(),
             _ => self.stored(device, &range, deadline).await?,
         };
+        self.list_shard(device, deadline).await?;
         if newest.is_none() {
             // Also if the seals are stored: the process that stored them may have been killed before it
             // listed the partition.
@@ -160,8 +166,9 @@ impl Table {
         let mut around = self.around(device, &range, run.len(), deadline).await?;
         if !around.is_listed {
             if newest.is_some() {
-                // The keyspace was emptied, or restored from a backup, after this process listed the partition.
+                // The keyspace was emptied after this process listed the partition.
                 self.forget();
+                self.list_shard(device, deadline).await?;
                 self.list(device, span, deadline).await?;
                 for (_, bundle) in run {
                     let schema = bundle.schema();
@@ -214,30 +221,42 @@ impl Table {
     /// another one after it.
     async fn list(&self, device: DeviceId, span: i32, deadline: Instant) -> Result<(), Fault> {
         let id = &device.0[..];
-        future::try_join3(
-            self.list_shard(device, deadline),
+        future::try_join(
             self.run(&self.statements.add_device, (guard::shard(device), id), deadline),
             self.run(&self.statements.add_span, (id, span), deadline),
         )
         .await?;
         // If two processes list two partitions at the same time, at least the later of the two reads both.
-        let later = self.rows(&self.statements.spans_from, (id, span + 1, 1), deadline);
-        let earlier = async {
-            match span.checked_sub(1).filter(|before| *before >= 0) {
-                Some(before) => {
-                    self.rows(&self.statements.spans_to, (id, before, 1), deadline).await
-                }
-                None => Ok(Vec::new()),
+        let later: Vec<(i32,)> =
+            self.rows(&self.statements.spans_from, (id, span + 1, 1), deadline).await?;
+        if !later.is_empty() {
+            self.run(&self.statements.add_followed, (id, span), deadline).await?;
+        }
+        self.mark_before(device, span, deadline).await
+    }
+
+    /// Marks the partitions before one as followed, down to the first that has seals: the process that stored
+    /// them has marked those before it. A partition without seals was listed by a process that was killed,
+    /// or is about to store some.
+    async fn mark_before(
+        &self,
+        device: DeviceId,
+        mut span: i32,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let id = &device.0[..];
+        while span > 0 {
+            let values = (id, span - 1, 1);
+            let before: Vec<(i32,)> =
+                self.rows(&self.statements.spans_to, values, deadline).await?;
+            let Some((before,)) = before.into_iter().next() else { break };
+            self.run(&self.statements.add_followed, (id, before), deadline).await?;
+            let newest: Vec<Seal> =
+                self.rows(&self.statements.newest, (id, before, 1), deadline).await?;
+            if !newest.is_empty() {
+                break;
             }
-        };
-        let (later, earlier): (Vec<(i32,)>, Vec<(i32,)>) = future::try_join(later, earlier).await?;
-        let followed = later
-            .first()
-            .map(|_| span)
-            .into_iter()
-            .chain(earlier.first().map(|(earlier,)| *earlier));
-        for followed in followed {
-            self.run(&self.statements.add_followed, (id, followed), deadline).await?;
+            span = before;
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ fn every_wrong_turn_with_cassandra_is_one_line_at_the_start() {
     refused(&with(&store), 2, "TableNewer", &["version 99", "newer program"]);
     let init = scene.run(&["store", "init", "--store", &store]);
     refused(&init, 2, "TableNewer", &["version 99"]);
-    version(1);
+    version(2);
 
     // A role without permissions, one that may only read, and a wrong password.
     cql("CREATE ROLE mistaken WITH PASSWORD = 'cassandra' AND LOGIN = true");

@@ -63,7 +63,7 @@ fn a_cloud_on_cassandra_serves_what_it_acknowledged_before_it_was_killed() {
     assert_eq!(applied.json()["roles"], 4);
     let url = as_process("boss");
     let init = ["store", "init", "--replicas", "1", "--store", &url];
-    assert!(scene.run(&init).done().out.contains("were created (version 1)"));
+    assert!(scene.run(&init).done().out.contains("were created (version 2)"));
     assert!(scene.run(&init).done().out.contains("nothing was changed"));
     let file = scene.run(&["store", "init", "--store", "epochs.redb"]);
     assert!(file.failed(2).contains("is not a URL"), "{file:?}");

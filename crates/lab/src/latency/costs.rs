@@ -221,11 +221,13 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
 
 /// Returns the largest of the servers' times, and the mean of the others if there are any.
 fn busiest(times: impl Iterator<Item = f64>) -> (f64, Option<f64>) {
-    let (mut most, mut sum, mut count) = (0.0_f64, 0.0, 0_u32);
-    for time in times {
-        (most, sum, count) = (most.max(time), sum + time, count + 1);
-    }
-    (most, (count > 1).then(|| (sum - most) / f64::from(count - 1)))
+    let mut times: Vec<f64> = times.collect();
+    times.sort_unstable_by(f64::total_cmp);
+    let most = times.pop().unwrap_or(0.0);
+    let others: f64 = times.iter().sum();
+    #[allow(clippy::cast_precision_loss)]
+    let mean = (!times.is_empty()).then(|| others / times.len() as f64);
+    (most, mean)
 }
 
 /// The bundles of a fleet, in the order of their uploads: `each` of the first device, as many of the next

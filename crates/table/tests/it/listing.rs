@@ -56,25 +56,45 @@ fn an_order_that_two_processes_break_between_two_partitions_is_noticed() {
     }
 }
 
-/// Readers find what a process stores in a keyspace that was emptied while the process ran.
+/// A process was killed after it had listed a partition, and before it stored a seal in it.
+#[test]
+fn a_partition_that_was_listed_without_seals_hides_no_order() {
+    let cassandra = shared();
+    let address = cassandra.keyspace();
+    let store = open(&address);
+    let mut mote = Mote::new("interrupted", false);
+    let made = [(0, 1), (512, 5), (255, 10)].map(|(index, epoch)| seal(&mut mote, index, epoch));
+    let put = |made: &Made| store.put(vec![made.bundle.clone()]).unwrap();
+    put(&made[0]);
+    let id: String = mote.device().0.iter().map(|byte| format!("{byte:02x}")).collect();
+    cassandra.cql(&address, &format!("INSERT INTO spans (device, span) VALUES (0x{id}, 1)"));
+    put(&made[1]);
+    put(&made[2]);
+    let since = store.seals_since(mote.device(), EpochNumber(7), 1).unwrap();
+    assert_eq!(since.first().map(|seal| seal.key().index), Some(SealIndex(255)));
+    assert_eq!(store.devices(None, 2).unwrap()[0].key, made[1].bundle.key());
+}
+
+/// Readers find what a process stores in a keyspace that was emptied while the process ran and stored.
 #[test]
 fn a_keyspace_that_is_emptied_under_a_process_is_listed_again() {
     let cassandra = shared();
     let address = cassandra.keyspace();
     let store = open(&address);
     let mut mote = Mote::new("emptied", false);
-    let made: Vec<Made> = (0..4).map(|index| seal(&mut mote, index, index.into())).collect();
-    store.put(made[..2].iter().map(|made| made.bundle.clone()).collect()).unwrap();
-    for table in ["seals", "devices", "spans", "listing", "schemas"] {
+    let made: Vec<Made> = (0..5).map(|index| seal(&mut mote, index, index.into())).collect();
+    let put = |made: &Made| assert_eq!(store.put(vec![made.bundle.clone()]).unwrap().stored, 1);
+    made[..2].iter().for_each(put);
+    for table in ["devices", "spans", "listing", "schemas"] {
         cassandra.cql(&address, &format!("TRUNCATE {table}"));
     }
+    put(&made[2]);
+    cassandra.cql(&address, "TRUNCATE seals");
     assert_eq!(store.devices(None, 10).unwrap(), []);
-    for made in &made[2..] {
-        assert_eq!(store.put(vec![made.bundle.clone()]).unwrap().stored, 1);
-    }
+    made[3..].iter().for_each(put);
     for store in [&store, &open(&address)] {
-        assert_eq!(store.devices(None, 10).unwrap()[0].key, made[3].bundle.key());
-        made[2..].iter().for_each(|made| assert_reads_back(store, made));
+        assert_eq!(store.devices(None, 10).unwrap()[0].key, made[4].bundle.key());
+        made[3..].iter().for_each(|made| assert_reads_back(store, made));
     }
 }
 

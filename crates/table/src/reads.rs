@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::guard::{self, PIECE};
 use crate::store::Table;
 use crate::tables;
-use crate::writes::{Seal, mask_of, owner};
+use crate::writes::{NewestRow, mask_of, owner};
 
 /// The maximum number of rows with bodies in one answer, which has at most about 1 MiB.
 const PAGE: usize = 64;
@@ -259,8 +259,9 @@ impl Table {
             let Some((last,)) = spans.last().copied() else { break };
             for (span,) in spans {
                 let values = (&device.0[..], span, 1);
-                let rows: Vec<Seal> = self.rows(&self.statements.newest, values, deadline).await?;
-                if let Some((index, digest, epoch)) = rows.into_iter().next() {
+                let rows: Vec<NewestRow> =
+                    self.rows(&self.statements.newest, values, deadline).await?;
+                if let Some((index, digest, epoch, ..)) = rows.into_iter().next() {
                     let (index, digest) = (index_of(index)?, digest_of(&digest)?);
                     let key = SealKey { device, index, digest };
                     let epoch = guard::epoch(&key, epoch)

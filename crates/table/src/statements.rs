@@ -56,10 +56,7 @@ statements! {
         WHERE device = ? AND span = ? AND seal_index >= ? AND seal_index <= ?",
     seals_in: "SELECT seal_index, digest, epoch FROM seals \
         WHERE device = ? AND span = ? AND seal_index >= ? AND seal_index <= ?",
-    newest: "SELECT seal_index, digest, epoch FROM seals \
-        WHERE device = ? AND span = ? AND seal_index >= 0 \
-        ORDER BY seal_index DESC, digest DESC, kept ASC, variant DESC LIMIT ?",
-    newest_and_state: "SELECT seal_index, digest, epoch, listed, followed FROM seals \
+    newest: "SELECT seal_index, digest, epoch, listed, followed FROM seals \
         WHERE device = ? AND span = ? AND seal_index >= 0 \
         ORDER BY seal_index DESC, digest DESC, kept ASC, variant DESC LIMIT ?",
     last_before: "SELECT seal_index, digest, epoch FROM seals \

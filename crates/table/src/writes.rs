@@ -251,7 +251,7 @@ impl Table {
                 self.rows(&self.statements.spans_to, values, deadline).await?;
             let Some((before,)) = before.into_iter().next() else { break };
             self.run(&self.statements.add_followed, (id, before), deadline).await?;
-            let newest: Vec<Seal> =
+            let newest: Vec<NewestRow> =
                 self.rows(&self.statements.newest, (id, before, 1), deadline).await?;
             if !newest.is_empty() {
                 break;
@@ -371,8 +371,7 @@ impl Table {
         // In most cases the indices are among the newest of the device.
         let limit = count + NEWEST;
         let values = (id, span, limit_of(limit));
-        let rows: Vec<SealAndState> =
-            self.rows(&self.statements.newest_and_state, values, deadline).await?;
+        let rows: Vec<NewestRow> = self.rows(&self.statements.newest, values, deadline).await?;
         let is_set = |state: Option<i8>| state == Some(1);
         let is_listed = rows.first().is_some_and(|row| is_set(row.3));
         let is_followed = rows.first().is_some_and(|row| is_set(row.4));
@@ -447,10 +446,10 @@ fn run_length(bundles: &[Placed<'_>]) -> usize {
 }
 
 /// Index, digest and wrapped epoch of a seal.
-pub(crate) type Seal = (i64, Vec<u8>, Vec<u8>);
+type Seal = (i64, Vec<u8>, Vec<u8>);
 
-/// A seal, and whether its partition is listed and followed.
-type SealAndState = (i64, Vec<u8>, Vec<u8>, Option<i8>, Option<i8>);
+/// The same, and whether the partition of the seal is listed and followed.
+pub(crate) type NewestRow = (i64, Vec<u8>, Vec<u8>, Option<i8>, Option<i8>);
 
 /// Returns the owner of the pieces of a body. A bundle with more levels has a body of its own.
 pub(crate) fn owner(key: &SealKey, kept: u32) -> Vec<u8> {

@@ -35,7 +35,7 @@ const ROUNDS: u32 = 5;
 const MEMORY: usize = 64 << 20;
 /// The limit of the memory of a debug build without the mapped pages of its file, because code that is not
 /// optimised is several times as long.
-const DEBUG_MEMORY: usize = 40 << 20;
+const DEBUG_MEMORY: usize = 32 << 20;
 
 /// Returns the processor time of a process.
 fn processor(id: u32) -> Duration {

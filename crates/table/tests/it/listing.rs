@@ -11,7 +11,7 @@ use crate::equal::random;
 use crate::node::{open, shared};
 
 /// Makes a seal of any index and epoch.
-fn seal(mote: &mut Mote, index: u32, epoch: u64) -> Made {
+pub(crate) fn seal(mote: &mut Mote, index: u32, epoch: u64) -> Made {
     mote.position.last = index.checked_sub(1).map(|last| (SealIndex(last), EpochNumber(0)));
     mote.seal_some(Scheme::Star, epoch, 3)
 }

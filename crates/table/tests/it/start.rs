@@ -1,4 +1,5 @@
-//! An operator's mistakes are reported at the start, each in one line that says how to mend it.
+//! An operator's mistakes are reported at the start, each in one line that says how to mend it. Tables of an
+//! earlier version are migrated.
 
 use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
 use moteseal_store::conformance::{Made, Mote, assert_reads_back};
@@ -6,6 +7,7 @@ use moteseal_store::{EpochStore, PutError};
 use moteseal_table::{Access, Address, OpenError, Options, Password, TableStore, init};
 
 use crate::cassandra::free_ports;
+use crate::listing::seal;
 use crate::node::{open, shared};
 
 #[track_caller]
@@ -92,11 +94,8 @@ fn tables_of_the_first_version_are_migrated_with_their_seals() {
     let cassandra = shared();
     let address = cassandra.keyspace();
     let mut mote = Mote::new("old", false);
-    let mut seal = |index: u32, epoch: u64| {
-        mote.position.last = index.checked_sub(1).map(|last| (SealIndex(last), EpochNumber(0)));
-        mote.seal_some(Scheme::Star, epoch, 3)
-    };
-    let made = [seal(0, 1), seal(300, 5), seal(301, 6), seal(255, 10)];
+    let made = [(0, 1), (300, 5), (301, 6), (255, 10)];
+    let made = made.map(|(index, epoch)| seal(&mut mote, index, epoch));
     let bundles = |made: &[Made]| made.iter().map(|made| made.bundle.clone()).collect::<Vec<_>>();
     open(&address).put(bundles(&made[..2])).unwrap();
     for statement in [

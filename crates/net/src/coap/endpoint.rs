@@ -295,6 +295,7 @@ impl Endpoint {
                     }
                 }
             }
+            state.replace_ping(now, peer, shared);
         });
         self.touch(now, peer);
     }

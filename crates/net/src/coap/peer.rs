@@ -396,6 +396,23 @@ impl State {
         self.waiting.retain(|outgoing| outgoing.purpose != purpose);
     }
 
+    /// Sends a notification that waits for the answer to a ping, if the peer's requests permit it
+    /// meanwhile: clients may leave a ping unanswered. The notification's acknowledgement validates the
+    /// address, too. The responses to requests in progress come first.
+    pub(super) fn replace_ping(&mut self, now: Instant, peer: Peer, shared: &mut Shared) {
+        let room = self.room();
+        let fits = |of: &Outgoing| {
+            matches!(of.purpose, Purpose::Notification(_)) && of.message.encode().len() <= room
+        };
+        if self.incoming.is_empty()
+            && self.awaits(Purpose::Proof)
+            && self.waiting.front().is_some_and(fits)
+        {
+            self.withdraw(Purpose::Proof);
+            self.start_waiting(now, peer, shared);
+        }
+    }
+
     /// Retransmits what is due, and returns what is lost.
     pub(super) fn retransmit(
         &mut self,

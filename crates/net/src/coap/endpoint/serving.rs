@@ -36,6 +36,7 @@ impl Endpoint {
             let Some(place) = place else { return };
             let incoming = state.incoming.swap_remove(place);
             finish(now, id.peer, state, shared, incoming, response);
+            state.replace_ping(now, id.peer, shared);
         });
         while let Some((peer, token)) = self.shared.observers.displaced.pop() {
             if self.peers.contains_key(&peer) {
@@ -392,7 +393,8 @@ fn push(
     let block = Block { number: 0, more: false, exponent: observer.exponent };
     let mut response = response;
     let mut message = sliced(usize::MAX, shared, token, &mut response, Some(block));
-    // What is too long for an address that is not validated waits for the answer to the ping.
+    // What is too long for an address that is not validated waits for the answer to the ping, or for a
+    // further request.
     let is_long =
         encoded_length(&token, &message.options) + OBSERVE + message.payload.len() > state.room();
     let waits = is_long && state.awaits(Purpose::Proof);

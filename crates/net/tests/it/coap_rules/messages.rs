@@ -223,6 +223,20 @@ fn a_long_notification_waits_for_the_answer_to_the_ping_of_its_observer() {
 }
 
 #[test]
+fn a_further_request_permits_a_notification_that_waits_for_the_answer_to_a_ping() {
+    let (mut bench, _) = observed("");
+    assert_eq!(bench.notify("/a", &"y".repeat(100)), []);
+    let mut request = get("b", 2);
+    request.options.add(Number::URI_QUERY, "x".repeat(40));
+    assert_eq!(bench.receive(stranger(), &request), [], "the response precedes it");
+    let (id, _) = bench.requested();
+    let sent = bench.respond(id, text("z"));
+    assert_eq!(sent.iter().map(|sent| sent.payload.len()).collect::<Vec<_>>(), [1, 100]);
+    bench.receive(stranger(), &ack(&sent[1]));
+    assert_eq!(bench.notify("/a", &"z".repeat(900))[0].payload.len(), 900);
+}
+
+#[test]
 fn the_answer_to_a_ping_may_arrive_after_a_short_notification() {
     // The longer request permits the notification.
     let (mut bench, ping) = observed("an argument");

@@ -216,7 +216,7 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_faults -- --nocapture
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_commands -- --nocapture
 	$(call step,two hundred runs of a cloud on a cluster with faults)
-	MOTESEAL_SEEDS=200 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli scale_faults -- --nocapture
+	MOTESEAL_SEEDS=200 MOTESEAL_LONGEST_FAULT=45 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli scale_faults -- --nocapture
 	$(call step,three verifiers on two hundred thousand changed inputs)
 	cargo build --release $(CARGO_FLAGS) -p moteseal-vectors
 	$(VENV_PYTHON) spec/differential.py --rust $(or $(CARGO_TARGET_DIR),target)/release/moteseal-vectors --cases 100000 --op stream.bundle --op stream.read

@@ -19,7 +19,7 @@ pub(crate) enum Command {
     Init(Init),
     /// Check the servers, the streams and the permissions of a role.
     Check(Check),
-    /// Count, list or replay the dead letters: messages that no worker can ever store.
+    /// Count, list, replay or discard the dead letters: messages that no worker can ever store.
     #[command(subcommand)]
     Dead(Dead),
 }
@@ -66,6 +66,8 @@ pub(crate) enum Dead {
     List(List),
     /// Publish dead letters to the workers again
     Replay(Replay),
+    /// Remove dead letters for good
+    Discard(Discard),
 }
 
 #[derive(Args, Debug)]
@@ -92,6 +94,15 @@ pub(crate) struct Replay {
     connection: Connection,
     /// Replay the letter with this number only; may be repeated
     #[arg(long = "number", value_name = "NUMBER")]
+    numbers: Vec<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Discard {
+    #[command(flatten)]
+    connection: Connection,
+    /// Remove the letter with this number; may be repeated
+    #[arg(long = "number", value_name = "NUMBER", required = true)]
     numbers: Vec<u64>,
 }
 
@@ -148,6 +159,13 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
                 let count = letters.replay(numbers).await?;
                 report(format_args!("{count} replayed"), || {
                     serde_json::json!({ "replayed": count })
+                })?;
+            }
+            Command::Dead(Dead::Discard(arguments)) => {
+                let letters = dead(&arguments.connection).await?;
+                let count = letters.discard(&arguments.numbers).await?;
+                report(format_args!("{count} discarded"), || {
+                    serde_json::json!({ "discarded": count })
                 })?;
             }
         }

@@ -23,12 +23,14 @@ impl Stream {
             let consumer = self.consumer_info().await?;
             return check_consumer(&names, &consumer["config"]);
         }
-        sync::check(self.settings()).await?;
+        let synced = sync::check(self.settings()).await?;
         let described = Described::all(&names, &Layout::default());
         for stream in
             described.iter().filter(|stream| role == Role::Worker || stream.name != names.dead)
         {
-            stream.check(&self.info(&stream.name).await?, replicas)?;
+            let (config, servers) = self.info_and_servers(&stream.name).await?;
+            stream.check(&config, replicas)?;
+            synced.as_ref().map_or(Ok(()), |synced| synced.check(&stream.name, &servers))?;
         }
         match role {
             Role::Intake => {

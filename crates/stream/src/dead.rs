@@ -5,14 +5,20 @@ use std::time::{Duration, SystemTime};
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::RawMessageErrorKind;
+use moteseal_core::digest::Digest;
 use serde_json::json;
 
 use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::layout::{Described, Layout};
-use crate::message::{DIGEST, ERROR, HEADER_BYTES, LENGTH, PIECES, POSITION, Unstorable};
+use crate::message::{DIGEST, ERROR, HEADER_BYTES, POSITION, Unstorable};
 
-/// The longest header that is copied to a dead letter.
+/// The beginning of the names of the headers that are copied to a dead letter and back, also of those that
+/// only later versions know.
+const OURS: &str = "Moteseal-";
+/// The most headers that are copied.
+const MOST_HEADERS: usize = 5;
+/// The longest header that is copied, with its name.
 const MOST_HEADER: usize = 128;
 
 /// A message that no worker can ever store.
@@ -95,11 +101,32 @@ impl DeadLetters {
                 .payload(message.payload.clone())
                 .headers(copied(&message.headers));
             self.publish(&names.batch_subject, again).await?;
-            let delete = format!("STREAM.MSG.DELETE.{}", names.dead);
-            self.stream.api(&delete, &json!({ "seq": after, "no_erase": true })).await?;
+            self.delete(after).await?;
             replayed += 1;
         }
         Ok(replayed)
+    }
+
+    /// Removes the dead letters with these numbers for good. Returns how many there were.
+    ///
+    /// # Errors
+    /// [`StreamError`]; the letters that were not removed are kept.
+    pub async fn discard(&self, numbers: &[u64]) -> Result<u64, StreamError> {
+        let mut discarded = 0;
+        for number in numbers {
+            let letter = self.next(number.saturating_sub(1)).await?;
+            if letter.is_some_and(|letter| letter.sequence == *number) {
+                self.delete(*number).await?;
+                discarded += 1;
+            }
+        }
+        Ok(discarded)
+    }
+
+    async fn delete(&self, number: u64) -> Result<(), StreamError> {
+        let delete = format!("STREAM.MSG.DELETE.{}", self.stream.names().dead);
+        self.stream.api(&delete, &json!({ "seq": number, "no_erase": true })).await?;
+        Ok(())
     }
 
     /// Publishes a message and waits for its acknowledgement.
@@ -136,11 +163,21 @@ impl Stream {
         headers.insert(POSITION, position.to_string().as_str());
         // The headers of a dead letter may be longer than those of the message.
         let most = self.client().server_info().max_payload.saturating_sub(HEADER_BYTES);
+        if message.payload.len() > most && headers.get(DIGEST).is_some() {
+            let what = format!(
+                "a message of {} bytes is longer than the servers' max_payload now permits for a dead letter; \
+                 raise max_payload",
+                message.payload.len()
+            );
+            return Err(StreamError::StreamFailed { what });
+        }
         let payload = message.payload.slice(..message.payload.len().min(most));
+        // Positions begin anew if the stream is created again.
+        let content = Digest::of(&[&payload]).to_string();
         let letter = PublishMessage::build()
             .payload(payload)
             .headers(headers)
-            .message_id(format!("dead {position}"));
+            .message_id(format!("dead {position} {content}"));
         publish(self, &self.names().dead_subject, letter).await
     }
 }
@@ -163,12 +200,17 @@ fn because(error: &dyn std::error::Error) -> String {
 
 /// Returns the headers that state what a message contains.
 fn copied(headers: &HeaderMap) -> HeaderMap {
+    let of_a_letter = [ERROR, POSITION];
     let mut copy = HeaderMap::new();
-    for name in [DIGEST, PIECES, LENGTH] {
-        if let Some(value) = headers.get(name)
-            && value.as_str().len() <= MOST_HEADER
+    for (name, values) in headers.iter() {
+        let text: &str = name.as_ref();
+        if let [value] = &values[..]
+            && text.starts_with(OURS)
+            && !of_a_letter.contains(&text)
+            && text.len() + value.as_str().len() <= MOST_HEADER
+            && copy.len() < MOST_HEADERS
         {
-            copy.insert(name, value.clone());
+            copy.insert(name.clone(), value.clone());
         }
     }
     copy

@@ -265,6 +265,14 @@ impl Stream {
 
     /// Returns the configuration of a stream.
     pub(crate) async fn info(&self, stream: &str) -> Result<Value, StreamError> {
+        Ok(self.info_and_servers(stream).await?.0)
+    }
+
+    /// Returns the configuration of a stream, and the names of the servers that have it.
+    pub(crate) async fn info_and_servers(
+        &self,
+        stream: &str,
+    ) -> Result<(Value, Vec<String>), StreamError> {
         let answer = self.api(&format!("STREAM.INFO.{stream}"), &Value::Null).await;
         let mut answer = answer.map_err(|failed| match failed {
             Failed::Code { code: code::STREAM_NOT_FOUND, .. } => {
@@ -272,7 +280,11 @@ impl Stream {
             }
             other => self.explained(other),
         })?;
-        Ok(answer["config"].take())
+        let cluster = &answer["cluster"];
+        let replicas = cluster["replicas"].as_array().into_iter().flatten();
+        let names = replicas.map(|replica| &replica["name"]).chain([&cluster["leader"]]);
+        let names = names.filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+        Ok((answer["config"].take(), names))
     }
 
     /// Returns the state of the consumer.

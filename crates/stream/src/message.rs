@@ -90,6 +90,13 @@ impl Content {
     }
 }
 
+/// Returns how many bytes the batch of a message has, as far as the message states it.
+pub(crate) fn length(message: &Message) -> usize {
+    let of_pieces = message.headers.as_ref().and_then(|headers| headers.get(LENGTH));
+    let of_pieces = of_pieces.and_then(|length| length.as_str().parse().ok()).unwrap_or(0);
+    message.payload.len().saturating_add(of_pieces)
+}
+
 /// Returns the batch that these bytes encode, if they have this digest.
 pub(crate) fn open(digest: &Digest, bytes: &[u8]) -> Result<Batch, Unstorable> {
     if Digest::of(&[bytes]) != *digest {

@@ -7,8 +7,10 @@
 //! [`COMMIT_AGE`] of the first piece, on clocks that advance while its machine is suspended. So every
 //! message whose acknowledged batch has one of these pieces is in the stream at `T1 = T0 + ORPHAN_AGE`, a
 //! multiple of that. Once the workers have stored everything up to the last message at `T1`, the pieces
-//! that remain are of no batch. Dead letters may refer to pieces, so nothing is removed while there are
-//! any.
+//! that remain are of no batch.
+//!
+//! Dead letters may refer to pieces, too, and a replay publishes them after `T1`. So there must be none
+//! before the last message at `T1` is noted, and none may have been written since when pieces are removed.
 
 use std::time::Duration;
 
@@ -73,6 +75,18 @@ impl Stream {
         }
     }
 
+    /// Returns whether the stream of batches still has the message at a position. It removes messages that
+    /// are acknowledged.
+    pub(crate) async fn has_message(&self, position: u64) -> Result<bool, StreamError> {
+        let info = format!("STREAM.INFO.{}", self.names().batches);
+        let answer = self.api(&info, &json!({ "deleted_details": true })).await;
+        let answer = answer.map_err(|failed| self.explained(failed))?;
+        let state = &answer["state"];
+        let mut deleted = state["deleted"].as_array().into_iter().flatten();
+        let is_deleted = deleted.any(|deleted| deleted.as_u64() == Some(position));
+        Ok(position >= state["first_seq"].as_u64().unwrap_or(0) && !is_deleted)
+    }
+
     /// Removes the pieces of a batch that is stored.
     pub(crate) async fn remove_pieces(&self, of: &Pieces) -> Result<(), StreamError> {
         let purge = format!("STREAM.PURGE.{}", self.names().pieces);
@@ -102,8 +116,8 @@ enum State {
     Idle,
     /// The last piece at this time.
     Noted(u64, Instant),
-    /// The last piece, and the message up to which everything must be stored.
-    Waiting(u64, u64),
+    /// The last piece, the message up to which everything must be stored, and the last dead letter until then.
+    Waiting(u64, u64, u64),
 }
 
 impl Sweep {
@@ -128,13 +142,22 @@ impl Sweep {
                 }
             }
             State::Noted(piece, at) if at.elapsed() >= self.age => {
-                let (_, message) = stream.extent(&names.batches).await?;
-                self.state = State::Waiting(piece, message);
+                // A replay publishes a letter before it removes it. So the letters are counted before the
+                // last message is noted, and are counted after it is known what is stored.
+                let (letters, letter) = stream.extent(&names.dead).await?;
+                if letters == 0 {
+                    let (_, message) = stream.extent(&names.batches).await?;
+                    self.state = State::Waiting(piece, message, letter);
+                }
             }
             State::Noted(..) => {}
-            State::Waiting(piece, message) => {
+            State::Waiting(piece, message, letter) => {
                 let is_stored = stream.stored_position().await? >= message;
-                if !is_stored || stream.extent(&names.dead).await?.0 > 0 {
+                if stream.extent(&names.dead).await? != (0, letter) {
+                    self.state = State::Idle;
+                    return Ok(());
+                }
+                if !is_stored {
                     return Ok(());
                 }
                 let purge = format!("STREAM.PURGE.{}", names.pieces);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::Stream;
 use crate::error::StreamError;
@@ -51,7 +51,11 @@ impl Reached {
     pub async fn wait(&self, position: u64, time: Duration) -> Result<bool, StreamError> {
         let until = Instant::now() + time;
         loop {
-            if self.position(position).await? >= position {
+            // Another reader's request may take long.
+            let Ok(stored) = timeout_at(until, self.position(position)).await else {
+                return Ok(false);
+            };
+            if stored? >= position {
                 return Ok(true);
             }
             if Instant::now() + INTERVAL > until {

@@ -143,7 +143,7 @@ impl Default for IntakeLimits {
 pub struct WorkerLimits {
     /// The most messages that it writes together.
     pub messages: usize,
-    /// It starts to write once messages with this many bytes have arrived.
+    /// It starts to write once messages whose batches have this many bytes have arrived.
     pub bytes: usize,
     /// How many writes it has in progress.
     pub writes: usize,
@@ -162,7 +162,7 @@ impl Default for WorkerLimits {
             messages: 256,
             bytes: 4 << 20,
             writes: 2,
-            batch_bytes: 1 << 30,
+            batch_bytes: 256 << 20,
             patience: Duration::from_secs(10),
             orphan_age: crate::pieces::ORPHAN_AGE,
         }

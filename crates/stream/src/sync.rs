@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
+use tracing::warn;
 
 use crate::connection::without_user;
 use crate::error::StreamError;
@@ -15,10 +16,39 @@ const TIME: Duration = Duration::from_secs(5);
 /// The longest answer of a monitoring endpoint, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Checks that at least as many servers as there are replicas sync each message before they
-/// acknowledge it.
-pub(crate) async fn check(settings: &Settings) -> Result<(), StreamError> {
-    let SyncCheck::Monitors(monitors) = &settings.sync else { return Ok(()) };
+/// The servers that sync.
+#[derive(Debug)]
+pub(crate) struct Synced {
+    names: BTreeSet<String>,
+    /// The number of servers that did not answer.
+    silent: usize,
+}
+
+impl Synced {
+    /// Checks that the servers that have a stream are among these.
+    pub(crate) fn check(&self, stream: &str, servers: &[String]) -> Result<(), StreamError> {
+        let others: Vec<&str> = servers
+            .iter()
+            .filter(|server| !self.names.contains(*server))
+            .map(String::as_str)
+            .collect();
+        if others.len() <= self.silent {
+            return Ok(());
+        }
+        Err(StreamError::NotSynced {
+            server: others.join(", "),
+            what: format!(
+                "it has stream {stream}, and it is unknown whether it syncs; name its monitoring endpoint, \
+                 too (--stream-monitor)"
+            ),
+        })
+    }
+}
+
+/// Checks that as many servers as there are replicas sync each message before they acknowledge it. Servers that
+/// do not answer, fewer than a half, are left out with a warning. Returns `None` if the operator has checked it.
+pub(crate) async fn check(settings: &Settings) -> Result<Option<Synced>, StreamError> {
+    let SyncCheck::Monitors(monitors) = &settings.sync else { return Ok(None) };
     if monitors.is_empty() {
         return Err(StreamError::BadSetting(
             "it is unknown whether the NATS servers sync messages before they acknowledge them; name \
@@ -27,32 +57,51 @@ pub(crate) async fn check(settings: &Settings) -> Result<(), StreamError> {
                 .to_owned(),
         ));
     }
-    let mut servers = BTreeSet::new();
-    for monitor in monitors {
-        servers.insert(check_one(monitor).await?);
+    let (mut servers, mut names, mut unread) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for monitor in monitors.iter().collect::<BTreeSet<_>>() {
+        match read(monitor).await {
+            Ok(answer) => {
+                let [id, name] = checked(monitor, &answer)?;
+                servers.insert(id);
+                names.insert(name);
+            }
+            Err(what) => unread.push(unreadable(monitor, &what)),
+        }
     }
-    if servers.len() < settings.replicas {
+    if servers.len() + unread.len() < settings.replicas {
         return Err(StreamError::BadSetting(format!(
             "the stream has {} replicas, but only {} servers can be checked; name the monitoring \
              endpoint of each server (--stream-monitor)",
             settings.replicas,
-            servers.len()
+            servers.len() + unread.len()
         )));
     }
-    Ok(())
+    // An acknowledgement needs a majority of the replicas. The stream works while the others are down, and a
+    // process can then start, too.
+    if servers.len() <= settings.replicas / 2
+        && let Some(error) = unread.pop()
+    {
+        return Err(error);
+    }
+    for error in &unread {
+        warn!(%error, "a server cannot be checked now");
+    }
+    Ok(Some(Synced { names, silent: unread.len() }))
 }
 
-/// Checks one server and returns its id.
-async fn check_one(monitor: &str) -> Result<String, StreamError> {
-    let server = without_user(monitor);
-    let unread = |what: String| StreamError::NotSynced {
-        server: server.clone(),
+fn unreadable(monitor: &str, what: &str) -> StreamError {
+    StreamError::NotSynced {
+        server: without_user(monitor),
         what: format!(
             "the monitoring endpoint cannot be read ({what}); check that the server has `http: \
              HOST:8222` in its configuration and that the URL is right"
         ),
-    };
-    let answer = read(monitor).await.map_err(unread)?;
+    }
+}
+
+/// Checks one server by the answer of its monitoring endpoint, and returns its id and name.
+fn checked(monitor: &str, answer: &Value) -> Result<[String; 2], StreamError> {
+    let server = without_user(monitor);
     let jetstream = &answer["jetstream"]["config"];
     if jetstream.is_null() {
         return Err(StreamError::NoJetStream { servers: server });
@@ -66,7 +115,7 @@ async fn check_one(monitor: &str) -> Result<String, StreamError> {
             .to_owned(),
         });
     }
-    Ok(answer["server_id"].as_str().unwrap_or_default().to_owned())
+    Ok(["server_id", "server_name"].map(|of| answer[of].as_str().unwrap_or_default().to_owned()))
 }
 
 async fn read(monitor: &str) -> Result<Value, String> {

@@ -25,7 +25,7 @@ use tracing::{Level, debug, enabled, info, warn};
 
 use crate::connection::Stream;
 use crate::error::StreamError;
-use crate::message::{Content, Pieces, Unstorable, open};
+use crate::message::{Content, Pieces, Unstorable, length, open};
 use crate::pieces::{NoPieces, Sweep};
 use crate::settings::WorkerLimits;
 
@@ -35,6 +35,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long after a message was returned to the stream it is delivered again.
 const RETURN_DELAY: Duration = Duration::from_secs(2);
+/// How often this delay is doubled at most, for a message that the store rejects: to about four minutes.
+const MOST_DOUBLINGS: u32 = 7;
+/// What the log says of pieces that are not read now.
+const UNREAD: &str = "the pieces of a batch could not be read; trying again later";
+/// How often a worker asks whether the stream has removed a message whose pieces are missing.
+const REMOVAL_CHECKS: u32 = 3;
+/// The pause after each of these.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(200);
 /// How many messages are requested at once is limited by their longest bytes.
 const REQUESTED_BYTES: usize = 64 << 20;
 /// The interval at which pieces without a batch are looked for, at most.
@@ -268,13 +276,13 @@ impl Shared {
 
     /// Returns a message and those that have arrived after it, up to the limits.
     fn chunk(&self, first: Message, messages: &mut pull::Stream) -> Vec<Message> {
-        let mut bytes = first.payload.len();
+        let mut bytes = length(&first);
         let mut chunk = vec![first];
         while chunk.len() < self.limits.messages
             && bytes < self.limits.bytes
             && let Some(Some(Ok(next))) = messages.next().now_or_never()
         {
-            bytes += next.payload.len();
+            bytes = bytes.saturating_add(length(&next));
             chunk.push(next);
         }
         chunk
@@ -324,20 +332,25 @@ impl Shared {
                 Ok(()) => break,
                 Err(error) => {
                     self.counts.retries.fetch_add(1, Ordering::Relaxed);
-                    let is_busy = matches!(error, PutError::Busy | PutError::Unavailable { .. });
-                    if !is_busy && error != PutError::Closed && loaded.len() > 1 {
-                        // Perhaps one message causes the error. The others must not wait for it.
+                    let is_over = Instant::now() + pause >= until || error == PutError::Closed;
+                    let is_of_some = match &error {
+                        PutError::Unavailable { .. } => is_over,
+                        error => !matches!(error, PutError::Busy | PutError::Closed),
+                    };
+                    if is_of_some && loaded.len() > 1 {
+                        // Perhaps one message causes the error, or the replicas of some devices do not answer. The
+                        // others must not wait for them.
                         warn!(%error, "the store failed; writing the messages one by one");
                         return self.write_singly(loaded).await;
                     }
-                    if Instant::now() + pause >= until || error == PutError::Closed {
+                    if is_over {
                         self.stuck(true);
                         warn!(
                             %error,
                             messages = loaded.len(),
                             "the store does not accept data; the messages are returned to the stream"
                         );
-                        return self.give_back(&loaded).await;
+                        return self.give_back(&loaded, &error).await;
                     }
                 }
             }
@@ -357,11 +370,8 @@ impl Shared {
 
     /// Tries once to store each message.
     fn write_singly(&self, loaded: Vec<Loaded>) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            for one in loaded {
-                self.write(vec![one.message], Duration::ZERO).await;
-            }
-        })
+        let writes = loaded.into_iter().map(|one| self.write(vec![one.message], Duration::ZERO));
+        Box::pin(join_all(writes).map(drop))
     }
 
     /// Reads the batch of a message. A message that can never be stored goes to the dead letters; one
@@ -382,10 +392,23 @@ impl Shared {
                         }
                         Err(error) => error,
                     },
-                    Err(NoPieces::Never(error)) => error,
+                    Err(NoPieces::Never(error)) => {
+                        if error == Unstorable::PieceMissing {
+                            match self.is_acknowledged(position(&message)).await {
+                                Ok(true) => return None,
+                                Ok(false) => {}
+                                Err(failure) => {
+                                    warn!(error = %failure, "{UNREAD}");
+                                    self.return_one(&message, RETURN_DELAY).await;
+                                    return None;
+                                }
+                            }
+                        }
+                        error
+                    }
                     Err(NoPieces::Now(error)) => {
-                        warn!(%error, "the pieces of a batch could not be read; trying again later");
-                        self.return_one(&message).await;
+                        warn!(%error, "{UNREAD}");
+                        self.return_one(&message, RETURN_DELAY).await;
                         return None;
                     }
                 }
@@ -394,6 +417,19 @@ impl Shared {
         };
         self.bury(&message, error).await;
         None
+    }
+
+    /// Returns whether a message was acknowledged. If its acknowledgement comes late, the stream delivers it
+    /// a second time, and the first delivery may be stored, and its pieces removed, before the second is read.
+    async fn is_acknowledged(&self, position: u64) -> Result<bool, StreamError> {
+        for _ in 0..REMOVAL_CHECKS {
+            if !self.stream.has_message(position).await? {
+                return Ok(true);
+            }
+            // The servers remove a message a little after they have confirmed its acknowledgement.
+            sleep(REMOVAL_PAUSE).await;
+        }
+        Ok(false)
     }
 
     async fn bury(&self, message: &Message, error: Unstorable) {
@@ -412,7 +448,7 @@ impl Shared {
             Err(failure) => {
                 self.stuck(true);
                 warn!(error = %failure, "a dead letter could not be written; trying again later");
-                self.return_one(message).await;
+                self.return_one(message, RETURN_DELAY).await;
             }
         }
     }
@@ -472,15 +508,24 @@ impl Shared {
         sent.is_ok()
     }
 
-    async fn give_back(&self, loaded: &[Loaded]) {
+    async fn give_back(&self, loaded: &[Loaded], error: &PutError) {
         for one in loaded {
-            self.return_one(&one.message).await;
+            let delay = match error {
+                // Perhaps the store rejects it for long, and it delays others each time.
+                PutError::Failed { .. } => {
+                    let before = one.message.info().map_or(0, |info| info.delivered - 1);
+                    let doublings = u32::try_from(before).unwrap_or(0).min(MOST_DOUBLINGS);
+                    RETURN_DELAY * 2_u32.pow(doublings)
+                }
+                _ => RETURN_DELAY,
+            };
+            self.return_one(&one.message, delay).await;
         }
     }
 
-    async fn return_one(&self, message: &Message) {
+    async fn return_one(&self, message: &Message, delay: Duration) {
         self.counts.returned.fetch_add(1, Ordering::Relaxed);
-        let _ = message.ack_with(AckKind::Nak(Some(RETURN_DELAY))).await;
+        let _ = message.ack_with(AckKind::Nak(Some(delay))).await;
     }
 }
 

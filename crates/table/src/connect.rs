@@ -1,8 +1,8 @@
 //! Connecting to Cassandra, and the checks before the first request.
 //!
 //! An operator's mistake must be reported at the start and not by the first write: the keyspace, the
-//! version of its tables, the permissions, the living replicas, and that every node syncs its commit
-//! log before it acknowledges.
+//! version of its tables, the permissions, the living replicas, that every node syncs its commit log before
+//! it acknowledges, and that nothing is kept out of this log or removed after a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::deserialize::row::DeserializeRow;
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::statement::Consistency;
@@ -75,7 +76,8 @@ async fn connect_to(address: &Address) -> Result<Session, OpenError> {
         .known_nodes(&address.hosts)
         .connection_timeout(CONNECT)
         .default_execution_profile_handle(profile.into_handle())
-        .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN.saturating_add(1)))
+        // The driver sends the requests of one connection together.
+        .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))
         .fetch_schema_metadata(true)
         .fetch_full_schema_metadata(false)
         .disallow_shard_aware_port(true)
@@ -169,7 +171,7 @@ pub(crate) async fn open(
 ) -> Result<(Session, Statements), OpenError> {
     let session = connect(address).await?;
     let check = Check { address, session: &session };
-    if !exists(&session, address).await? {
+    if !check.exists().await? {
         let (keyspace, url) = (address.keyspace.clone(), address.to_string());
         return Err(OpenError::NoKeyspace { keyspace, url });
     }
@@ -179,24 +181,11 @@ pub(crate) async fn open(
         .map_err(|error| check.failed(&chain(&error)))?;
     check.version().await?;
     check.nodes_sync().await?;
+    check.tables_keep().await?;
     let statements =
         Statements::prepare(&session).await.map_err(|error| check.unprepared(&error))?;
     check.replicas_and_permissions(&statements, access).await?;
     Ok((session, statements))
-}
-
-/// Returns whether the keyspace exists.
-pub(crate) async fn exists(session: &Session, address: &Address) -> Result<bool, OpenError> {
-    let select = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
-    let mut statement = Statement::new(select);
-    statement.set_consistency(Consistency::One);
-    let check = Check { address, session };
-    let result = session
-        .query_unpaged(statement, (&address.keyspace,))
-        .await
-        .map_err(|error| check.rejected(&error, "read the list of keyspaces"))?;
-    let rows = result.into_rows_result().map_err(|error| check.failed(&error.to_string()))?;
-    Ok(rows.rows_num() > 0)
 }
 
 /// Returns the version of the tables, or `None` if there are none.
@@ -303,6 +292,51 @@ impl Check<'_> {
     fn no_tables(&self) -> OpenError {
         let (keyspace, url) = (self.address.keyspace.clone(), self.address.to_string());
         OpenError::NoTables { keyspace, url }
+    }
+
+    /// Returns whether the keyspace exists. Fails if Cassandra does not log its writes, or if quorums of its
+    /// data centres need not overlap.
+    pub(crate) async fn exists(&self) -> Result<bool, OpenError> {
+        let select = "SELECT durable_writes, replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
+        let found: Vec<(bool, BTreeMap<String, String>)> =
+            self.of_keyspace(select, "read the list of keyspaces").await?;
+        let Some((is_logged, replication)) = found.first() else { return Ok(false) };
+        let keyspace = self.address.keyspace.clone();
+        if !is_logged {
+            return Err(OpenError::NotLogged { keyspace });
+        }
+        let centres = centres(replication);
+        if centres.len() > 1 {
+            return Err(OpenError::DataCentres { keyspace, centres: centres.join(", ") });
+        }
+        Ok(true)
+    }
+
+    /// Checks that Cassandra does not remove the rows of a table after a time.
+    async fn tables_keep(&self) -> Result<(), OpenError> {
+        let select = "SELECT table_name, default_time_to_live FROM system_schema.tables WHERE keyspace_name = ?";
+        let tables: Vec<(String, Option<i32>)> =
+            self.of_keyspace(select, "read the list of tables").await?;
+        let expires = tables.into_iter().find(|(_, seconds)| seconds.is_some_and(|of| of > 0));
+        let keyspace = self.address.keyspace.clone();
+        expires.map_or(Ok(()), |(table, _)| Err(OpenError::Expires { keyspace, table }))
+    }
+
+    /// Reads what the schema of Cassandra has of the keyspace.
+    async fn of_keyspace<R>(&self, select: &str, action: &'static str) -> Result<Vec<R>, OpenError>
+    where
+        R: for<'r> DeserializeRow<'r, 'r>,
+    {
+        let mut statement = Statement::new(select);
+        statement.set_consistency(Consistency::One);
+        let result = self
+            .session
+            .query_unpaged(statement, (&self.address.keyspace,))
+            .await
+            .map_err(|error| self.rejected(&error, action))?;
+        let rows = result.into_rows_result().map_err(|error| self.failed(&error.to_string()))?;
+        let rows = rows.rows::<R>().map_err(|error| self.failed(&error.to_string()))?;
+        rows.collect::<Result<_, _>>().map_err(|error| self.failed(&error.to_string()))
     }
 
     async fn version(&self) -> Result<(), OpenError> {
@@ -414,6 +448,14 @@ impl Check<'_> {
     }
 }
 
+/// Returns the names of the data centres that have replicas. `SimpleStrategy` has no names.
+fn centres(replication: &BTreeMap<String, String>) -> Vec<&str> {
+    let is_centre = |(name, replicas): &(&String, &String)| {
+        !matches!(name.as_str(), "class" | "replication_factor") && replicas.as_str() != "0"
+    };
+    replication.iter().filter(is_centre).map(|(name, _)| name.as_str()).collect()
+}
+
 /// Reads a duration in a setting, such as `5ms` or `10s`.
 pub(crate) fn milliseconds(text: &str) -> Option<f64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -432,6 +474,18 @@ pub(crate) fn milliseconds(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_centres_have_names() {
+        let of = |options: &[(&str, &str)]| {
+            let options = options.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+            centres(&options.collect()).join(" ")
+        };
+        let (simple, network) = ("SimpleStrategy", "NetworkTopologyStrategy");
+        assert_eq!(of(&[("class", simple), ("replication_factor", "3")]), "");
+        assert_eq!(of(&[("class", network), ("dc1", "3")]), "dc1");
+        assert_eq!(of(&[("class", network), ("dc1", "3"), ("dc2", "0"), ("dc3", "2")]), "dc1 dc3");
+    }
 
     #[test]
     fn windows_are_read() {

@@ -147,6 +147,34 @@ pub enum OpenError {
         /// The settings that were found.
         found: String,
     },
+    /// Cassandra does not write the keyspace's data to its commit log.
+    #[error(
+        "Cassandra does not log the writes to keyspace {keyspace} (durable_writes = false), so a power loss loses acknowledged data; run `ALTER KEYSPACE {keyspace} WITH durable_writes = true` in cqlsh"
+    )]
+    NotLogged {
+        /// The keyspace.
+        keyspace: String,
+    },
+    /// Several data centres have replicas of the keyspace.
+    #[error(
+        "keyspace {keyspace} has replicas in several data centres ({centres}), so a read in one of them may miss what was acknowledged in another; keep the replicas in one (ALTER KEYSPACE), and let clouds of the others follow it (--follow)"
+    )]
+    DataCentres {
+        /// The keyspace.
+        keyspace: String,
+        /// Their names.
+        centres: String,
+    },
+    /// Cassandra removes the rows of a table after a time.
+    #[error(
+        "Cassandra removes the rows of table {keyspace}.{table} after a time (default_time_to_live); run `ALTER TABLE {keyspace}.{table} WITH default_time_to_live = 0` in cqlsh"
+    )]
+    Expires {
+        /// The keyspace.
+        keyspace: String,
+        /// The table.
+        table: String,
+    },
     /// A node keeps roles or permissions in a cache for too long, or does not require them.
     #[error(
         "node {node} applies a revocation too late or not at all ({setting}: {found}); set `{setting}` to {wanted} in its cassandra.yaml and restart it"
@@ -188,7 +216,10 @@ impl OpenError {
             Self::Newer { .. } => "TableNewer",
             Self::Forbidden { .. } => "TableForbidden",
             Self::Replicas { .. } | Self::UserReplicas { .. } => "TableReplicas",
-            Self::Commitlog { .. } => "TableNotDurable",
+            Self::Commitlog { .. } | Self::NotLogged { .. } | Self::Expires { .. } => {
+                "TableNotDurable"
+            }
+            Self::DataCentres { .. } => "TableDataCentres",
             Self::SlowRevocation { .. } => "TableSlowRevocation",
             Self::Failed { .. } => "TableFailed",
         }

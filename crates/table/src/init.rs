@@ -7,7 +7,7 @@ use scylla::statement::unprepared::Statement;
 use tokio::runtime::Builder;
 
 use crate::address::Address;
-use crate::connect::{Check, connect, exists, version};
+use crate::connect::{Check, connect, version};
 use crate::error::OpenError;
 use crate::login;
 use crate::tables::{MIGRATIONS, VERSION};
@@ -50,7 +50,7 @@ async fn create(address: &Address, replicas: u32) -> Result<Initialized, OpenErr
     let check = Check { address, session: &session };
     check.nodes_sync().await?;
     let run = async |statement: &str| run(&check, &session, statement).await;
-    let created = !exists(&session, address).await?;
+    let created = !check.exists().await?;
     if created {
         let state = session.get_cluster_state();
         let centre = state.get_nodes_info().iter().find_map(|node| node.datacenter.clone());

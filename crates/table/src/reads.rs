@@ -59,6 +59,10 @@ impl Table {
     ) -> Result<Vec<i32>, Fault> {
         let values = (&device.0[..], from, limit_of(PAGE));
         let rows = self.rows::<(i32,)>(&self.statements.spans_from, values, deadline).await?;
+        let possible = 0..=guard::span(SealIndex(u32::MAX));
+        if !rows.iter().all(|(span,)| possible.contains(span)) {
+            return Err(Fault::damaged("the list of a device's partitions is damaged"));
+        }
         Ok(rows.into_iter().map(|(span,)| span).collect())
     }
 

@@ -30,8 +30,10 @@ pub(crate) struct Placed {
     pub(crate) epoch: EpochNumber,
 }
 
+/// Returns the number of an event as the database stores it. Another one can follow it.
 fn number_of(number: i64) -> Result<u64, Fault> {
-    u64::try_from(number).map_err(|_| Fault::damaged("the order of the urgent events is damaged"))
+    let damaged = || Fault::damaged("the order of the urgent events is damaged");
+    u64::try_from(number).ok().filter(|_| number < i64::MAX).ok_or_else(damaged)
 }
 
 /// Returns a number as the database stores it.

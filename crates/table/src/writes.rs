@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, TryStreamExt as _, future, stream};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
@@ -84,17 +85,9 @@ impl Table {
         for (place, bundle) in batch.iter().enumerate() {
             devices.entry(bundle.key().device).or_default().push((place, bundle));
         }
-        let stored = devices.into_values().map(|bundles| async move {
-            let _permit = self.writers.acquire().await.map_err(|_| Fault::Closed)?;
-            let mut outcomes = Vec::with_capacity(bundles.len());
-            let mut rest = &bundles[..];
-            while !rest.is_empty() {
-                let (run, later) = rest.split_at(run_length(rest));
-                outcomes.extend(self.put_run(run, deadline).await?);
-                rest = later;
-            }
-            Ok::<_, Fault>(outcomes)
-        });
+        let stored = devices
+            .into_values()
+            .map(|bundles| async move { self.put_of_device(bundles, deadline).await });
         let stored: Vec<_> = stored.collect();
         let mut outcomes: Vec<_> = stream::iter(stored)
             .buffer_unordered(WRITERS)
@@ -114,6 +107,26 @@ impl Table {
             }
         }
         Ok(receipt)
+    }
+
+    /// Stores the bundles of a device in their order. The state is large, so it is allocated when it is needed
+    /// instead of moved.
+    fn put_of_device<'s>(
+        &'s self,
+        bundles: Vec<Placed<'s>>,
+        deadline: Instant,
+    ) -> BoxFuture<'s, Result<Vec<(usize, Outcome)>, Fault>> {
+        Box::pin(async move {
+            let _permit = self.writers.acquire().await.map_err(|_| Fault::Closed)?;
+            let mut outcomes = Vec::with_capacity(bundles.len());
+            let mut rest = &bundles[..];
+            while !rest.is_empty() {
+                let (run, later) = rest.split_at(run_length(rest));
+                outcomes.extend(self.put_run(run, deadline).await?);
+                rest = later;
+            }
+            Ok(outcomes)
+        })
     }
 
     /// Stores the bundles of a run.

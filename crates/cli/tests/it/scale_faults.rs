@@ -3,7 +3,8 @@
 //!
 //! `MOTESEAL_SEEDS` sets the number of runs, by default 2, and `MOTESEAL_FIRST_SEED` the first seed, by default 4:
 //! intakes, workers and Cassandra are killed, and a server is cut off. Each run has new readings, three faults
-//! and a check of everything. A seed determines the faults.
+//! and a check of everything. A seed determines the faults. `MOTESEAL_LONGEST_FAULT` is the longest time of one
+//! fault in eight, in seconds; it is longer than the times after which processes give up.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -25,8 +26,10 @@ const READINGS: u64 = 360;
 const FAULTS: usize = 3;
 /// The time within which an upload is acknowledged, and within which everything is served after the faults.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// The longest pause.
+/// The longest time of a fault.
 const PAUSE_MS: u64 = 3000;
+/// One fault in this many may last longer.
+const LONG: u64 = 8;
 
 /// What is wrong now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +120,8 @@ struct Site<'c> {
     reads: Option<Service>,
     /// How many readings of each device were acknowledged.
     readings: u64,
+    /// The longest time of one fault in [`LONG`], in milliseconds, if it is not [`PAUSE_MS`].
+    longest_ms: Option<u64>,
 }
 
 impl<'c> Site<'c> {
@@ -148,6 +153,9 @@ impl<'c> Site<'c> {
             workers: Vec::new(),
             reads: None,
             readings: 0,
+            longest_ms: std::env::var("MOTESEAL_LONGEST_FAULT")
+                .ok()
+                .map(|seconds| seconds.parse::<u64>().unwrap() * 1000),
         };
         site.intakes = (0..2).map(|number| site.process("intake", number)).collect();
         let urls = site.intakes.iter().map(|intake| intake.url("http").to_owned());
@@ -267,8 +275,12 @@ impl<'c> Site<'c> {
         }
         for (fault, bundles) in faults.iter().zip(bundles.chunks(bundles.len().div_ceil(FAULTS))) {
             let is_begun = self.begin(*fault);
+            if !is_begun {
+                println!("seed {seed}: {fault:?} is left out: this user cannot mount a small disk");
+            }
             let (scene, urls) = (Arc::clone(&self.scene), Arc::clone(&self.urls));
-            let pause = Duration::from_millis(500 + chance.below(PAUSE_MS - 500));
+            let longest = self.longest_ms.filter(|_| chance.below(LONG) == 0).unwrap_or(PAUSE_MS);
+            let pause = Duration::from_millis(500 + chance.below(longest - 500));
             std::thread::scope(|scope| {
                 // Uploads go on while the fault lasts; those that it stops are repeated until it has ended.
                 scope.spawn(move || {

@@ -81,6 +81,8 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
     assert_eq!(run.code, 0, "the server has the bundle already: {}", run.stderr);
     let count = stream(&["dead", "count"]).done();
     assert_eq!(count.out.trim(), "0");
+    let discarded = stream(&["dead", "discard", "--json", "--number", "1", "--number", "2"]).done();
+    assert_eq!(discarded.out.trim(), "{\"discarded\":0}");
 
     // An intake is ready while it is connected to the stream.
     let ready = format!("{}/readyz", intakes[0].url("http"));

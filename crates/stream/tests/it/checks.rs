@@ -81,6 +81,38 @@ async fn fewer_servers_are_checked_than_there_are_replicas() {
     assert_refused(settings, Role::Intake, "Usage", &["3 replicas", "1 servers"]).await;
 }
 
+/// The stream works with two of three servers, so a process can start, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_of_the_servers_is_checked() {
+    let (other, unsynced) = (Server::start(), Server::with("", ""));
+    let (first, second, third) = (&shared().monitor, &other.monitor, &unsynced.monitor);
+    let down = "http://127.0.0.1:9".to_owned();
+    let of = |monitors: &[&String]| {
+        let sync = SyncCheck::Monitors(monitors.iter().map(|of| (*of).clone()).collect());
+        Settings { replicas: 3, sync, ..settings(shared(), "absent", Role::Intake) }
+    };
+    let missing = "StreamMissing";
+    assert_refused(of(&[first, &down, second]), Role::Intake, missing, &["stream init"]).await;
+    for monitors in [[first, &down, first], [first, &down, &down]] {
+        assert_refused(of(&monitors), Role::Intake, "Usage", &["3 replicas", "2 servers"]).await;
+    }
+    let also_down = "http://127.0.0.1:7".to_owned();
+    let words = ["127.0.0.1:", "http: HOST:8222"];
+    assert_refused(of(&[first, &down, &also_down]), Role::Intake, "NotSynced", &words).await;
+    let words = ["sync_interval: always"];
+    assert_refused(of(&[first, &down, third]), Role::Intake, "NotSynced", &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_server_is_checked_than_the_one_that_has_the_stream() {
+    let name = created(shared(), &layout()).await;
+    let other = Server::start();
+    let sync = SyncCheck::Monitors(vec![other.monitor.clone()]);
+    let settings = Settings { sync, ..settings(shared(), &name, Role::Worker) };
+    let words = [&*format!("stream {name}"), "--stream-monitor"];
+    assert_refused(settings, Role::Worker, "NotSynced", &words).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_are_missing_or_have_another_configuration() {
     let client = async_nats::connect(&shared().url).await.unwrap();

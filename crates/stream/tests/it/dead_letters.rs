@@ -73,6 +73,39 @@ async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
     assert_eq!(dead.replay(Some(&[letters[0].number])).await.unwrap(), 1);
     until("burying it again", || worker.counts.dead() == 6).await;
     assert_eq!(dead.count().await.unwrap(), 5);
+    // Numbers that are not there, or not any more, are passed over.
+    let numbers = [0, letters[0].number, letters[1].number, letters[1].number, u64::MAX];
+    assert_eq!(dead.discard(&numbers).await.unwrap(), 1);
+    assert!(
+        dead.list(0, 100).await.unwrap().iter().all(|letter| letter.number > letters[1].number)
+    );
+    assert_eq!(dead.count().await.unwrap(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_keeps_headers_that_only_later_versions_know() {
+    let name = created(shared(), &layout()).await;
+    let store = Store::new();
+    let client = async_nats::connect(&shared().url).await.unwrap();
+    let mut headers = async_nats::HeaderMap::new();
+    for (header, value) in [("Moteseal-Later", "2"), ("Moteseal-Error", "none"), ("Other", "1")] {
+        headers.insert(header, value);
+    }
+    let subject = format!("{name}.batches");
+    client.publish_with_headers(subject, headers, "later".into()).await.unwrap();
+    client.flush().await.unwrap();
+    let worker = Running::start(shared(), &name, &store).await;
+    until("burying", || worker.counts.dead() == 1).await;
+    worker.stop().await;
+    let dead = DeadLetters::open(connect(shared(), &name, Role::Worker).await).await.unwrap();
+    assert_eq!(dead.list(0, 9).await.unwrap()[0].error, "NotAMessage");
+    // What the next worker gets.
+    assert_eq!(dead.replay(None).await.unwrap(), 1);
+    let stream = async_nats::jetstream::new(client).get_stream(&name).await.unwrap();
+    let again = stream.get_last_raw_message_by_subject(&format!("{name}.batches")).await.unwrap();
+    let header = |name: &str| again.headers.get(name).map(|value| value.as_str().to_owned());
+    assert_eq!(header("Moteseal-Later").as_deref(), Some("2"));
+    assert_eq!((header("Moteseal-Error"), header("Other")), (None, None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

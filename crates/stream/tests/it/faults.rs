@@ -10,6 +10,7 @@ use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply,
     StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
 };
+use moteseal_stream::{DeadLetters, Layout, Reached, Role, WorkerLimits};
 use rustix::process::Signal;
 
 use crate::testbed::*;
@@ -118,6 +119,78 @@ async fn a_store_that_is_busy_or_fails_for_a_while_gets_everything_later() {
         let counts = worker.stop().await;
         assert!(!counts.is_stuck() && counts.dead() == 0);
     }
+}
+
+/// A replay publishes a dead letter behind the messages whose storing the removal of pieces waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pieces_of_a_replayed_letter_are_kept_until_it_is_stored() {
+    let server = Server::with_short_messages();
+    let name = created(&server, &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(&server, &name, &store).await;
+    let batch = bundles("replayed late", 2, 20_000);
+    direct.store.put(batch.clone()).unwrap();
+    put(&intake, batch).await.unwrap();
+    let low = WorkerLimits { batch_bytes: 100 << 10, ..worker_limits() };
+    let old = Running::with(&server, &name, Arc::clone(&store.store), low).await;
+    until("burying", || old.counts.dead() == 1).await;
+    old.stop().await;
+
+    let busy = Arc::new(Altered::new(&store, Fault::Busy));
+    let age = Duration::from_millis(200);
+    let limits = WorkerLimits { orphan_age: age, ..worker_limits() };
+    let worker = Running::with(&server, &name, Arc::clone(&busy) as _, limits).await;
+    tokio::time::sleep(age * 5).await;
+    let dead = DeadLetters::open(connect(&server, &name, Role::Worker).await).await.unwrap();
+    assert_eq!(dead.replay(None).await.unwrap(), 1);
+    until("returning the letter", || worker.counts.returned() > 0).await;
+    tokio::time::sleep(age * 5).await;
+    busy.heal();
+    same(&store, &direct).await;
+    assert_eq!(worker.stop().await.dead(), 0);
+}
+
+/// While a write takes long, the stream delivers the messages again that wait behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_in_pieces_that_is_delivered_twice_is_no_dead_letter() {
+    let server = Server::with_short_messages();
+    let name = created(&server, &Layout { ack_wait: Duration::from_millis(500), ..layout() }).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(&server, &name, &store).await;
+    let batches = [bundles("first", 1, 5), bundles("second", 1, 20_000)];
+    for batch in batches {
+        direct.store.put(batch.clone()).unwrap();
+        put(&intake, batch).await.unwrap();
+    }
+    let busy = Arc::new(Altered::new(&store, Fault::Busy));
+    let patience = Duration::from_secs(20);
+    let limits = WorkerLimits { messages: 1, writes: 1, patience, ..worker_limits() };
+    let worker = Running::with(&server, &name, Arc::clone(&busy) as _, limits).await;
+    until("the first write", || busy.writes.load(Ordering::Relaxed) > 0).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    busy.heal();
+    same(&store, &direct).await;
+    until("acknowledging", || worker.counts.messages() >= 2).await;
+    // The further deliveries have no pieces any more.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(worker.stop().await.dead(), 0);
+}
+
+/// Each reader waits for its own time, and not for the requests of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_a_silent_server_wait_no_longer_than_they_ask() {
+    let server = Server::start();
+    let name = created(&server, &layout()).await;
+    let reached = Reached::new(connect(&server, &name, Role::Serve).await);
+    server.signal(Signal::STOP);
+    let start = std::time::Instant::now();
+    let waits = (0..10).map(|_| reached.wait(1, Duration::from_secs(1)));
+    let results = futures_util::future::join_all(waits).await;
+    let took = start.elapsed();
+    server.signal(Signal::CONT);
+    assert!(results.iter().all(|result| !matches!(result, Ok(true))), "{results:?}");
+    // One after the other, each would wait for a request of 2 s.
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -56,6 +56,19 @@ fn every_mistake_is_named_at_the_start() {
     assert_eq!((done.created, done.before, done.version), (false, Some(0), 2));
     drop(open(&empty));
     assert_eq!(init(&empty, 1).unwrap().before, Some(2), "it can be repeated");
+
+    // Cassandra would lose what it has acknowledged.
+    cassandra.cql(&empty, "ALTER KEYSPACE empty WITH durable_writes = false");
+    let words = ["keyspace empty", "ALTER KEYSPACE empty WITH durable_writes = true"];
+    fails(&empty, ReadWrite, "TableNotDurable", &words);
+    is(&init(&empty, 1).unwrap_err(), "TableNotDurable", &words);
+    cassandra.cql(&empty, "ALTER KEYSPACE empty WITH durable_writes = true");
+    cassandra.cql(&empty, "ALTER TABLE empty.seals WITH default_time_to_live = 60");
+    let words = ["ALTER TABLE empty.seals WITH default_time_to_live = 0"];
+    fails(&empty, ReadWrite, "TableNotDurable", &words);
+    cassandra.cql(&empty, "ALTER TABLE empty.seals WITH default_time_to_live = 0");
+    drop(open(&empty));
+
     cassandra.cql(&empty, "DROP TABLE pieces");
     fails(&empty, ReadWrite, "TableNotInitialized", &["has no tables", "store init"]);
     cassandra.cql(&empty, "INSERT INTO schema_version (one, version) VALUES (0, 99)");

@@ -27,9 +27,10 @@ use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// The Unix mode of a file that only its owner may read and write.
@@ -43,6 +44,8 @@ const ATTEMPTS: u32 = 16;
 /// The maximum length of the part of a temporary name that is taken from the file's name, in bytes.
 /// With it, a temporary name is never longer than a file system permits.
 const STEM: usize = 200;
+/// The flags with which opening a link fails, and opening a pipe does not wait.
+const NO_LINK: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 /// The ending of temporary names.
 const ENDING: &str = "tmp";
 
@@ -78,25 +81,56 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// files with secrets that must not be kept. A file system or disk that writes changed data to another
 /// place may keep a copy. If the file has another name (a hard link), that name has only zeros afterwards.
 ///
+/// If the process is killed before the previous content is overwritten, that content has a temporary name,
+/// under which [`erase_abandoned`] finds it. Outside of Linux, and on file systems that cannot exchange
+/// two names, it has no name then.
+///
 /// # Errors
 /// The errors of the operating system; `PermissionDenied` if the previous content cannot be overwritten.
-/// The file has the previous or the new content, and the call can be repeated.
+/// The file has the previous or the new content, and the call can be repeated after [`erase_abandoned`].
 pub fn replace_erasing(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let previous = match File::options().write(true).open(path) {
-        Ok(previous) => Some(previous),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Ok(previous) => previous,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return replace(path, bytes, mode),
         Err(error) => return Err(error),
     };
-    replace(path, bytes, mode)?;
-    let Some(previous) = previous else { return Ok(()) };
-    let (length, zeros) = (previous.metadata()?.len(), [0; 1 << 12]);
+    let new = Temporary::create(path, mode)?.filled(bytes)?;
+    if exchange(new.path(), path).is_err() {
+        new.replace(path)?;
+        sync_folder_of(path)?;
+        return erase(&previous);
+    }
+    // The temporary name is now that of the previous content.
+    let erased = sync_folder_of(path).and_then(|()| erase(&previous));
+    if erased.is_err() {
+        std::mem::forget(new);
+    }
+    erased
+}
+
+/// Exchanges the names of two files, in one step.
+#[cfg(target_os = "linux")]
+fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
+/// Exchanges the names of two files, in one step.
+#[cfg(not(target_os = "linux"))]
+fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Overwrites the content of a file with zeros, durably.
+fn erase(file: &File) -> io::Result<()> {
+    let (length, zeros) = (file.metadata()?.len(), [0; 1 << 12]);
     let mut place = 0;
     while place < length {
         let count = usize::try_from(length - place).unwrap_or(zeros.len()).min(zeros.len());
-        previous.write_all_at(&zeros[..count], place)?;
+        file.write_all_at(&zeros[..count], place)?;
         place += count as u64;
     }
-    previous.sync_data()
+    file.sync_data()
 }
 
 /// Creates a file, completely or not at all. Never replaces a file.
@@ -137,19 +171,40 @@ pub fn create_many(files: &[NewFile<'_>]) -> Result<(), (PathBuf, io::Error)> {
 /// Removes the temporary files of a file, which processes that were killed have left. Call this
 /// only while a lock guarantees that no other process writes the file.
 pub fn remove_abandoned(path: &Path) {
-    let prefix = prefix(path);
-    for entry in fs::read_dir(folder_of(path)).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let random = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(ENDING)?.strip_suffix('.'));
-        let is_ours = random.is_some_and(|random| {
-            random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
-        });
-        if is_ours {
-            let _ = fs::remove_file(entry.path());
-        }
+    for abandoned in abandoned(path) {
+        let _ = fs::remove_file(abandoned);
     }
+}
+
+/// Removes the temporary files of a file, like [`remove_abandoned`], and overwrites their content before.
+/// For files that are written by [`replace_erasing`].
+pub fn erase_abandoned(path: &Path) {
+    for abandoned in abandoned(path) {
+        // Another user may have prepared a link with this name.
+        let opened = File::options().write(true).custom_flags(NO_LINK).open(&abandoned);
+        if let Ok(file) = opened
+            && file.metadata().is_ok_and(|of| of.is_file() && of.nlink() == 1)
+        {
+            let _ = erase(&file);
+        }
+        let _ = fs::remove_file(abandoned);
+    }
+}
+
+/// Returns the paths of the temporary files of a file.
+fn abandoned(path: &Path) -> Vec<PathBuf> {
+    let prefix = prefix(path);
+    let is_ours = |name: &str| {
+        let random = name
+            .strip_prefix(&prefix)
+            .and_then(|name| name.strip_suffix(ENDING)?.strip_suffix('.'));
+        random.is_some_and(|random| {
+            random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    };
+    let entries = fs::read_dir(folder_of(path)).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_ours));
+    entries.map(|entry| entry.path()).collect()
 }
 
 /// Makes the names in the folder of `path` durable, like [`sync_folder`].
@@ -356,6 +411,45 @@ mod tests {
             assert_eq!(held.metadata().unwrap().len(), length as u64);
             assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"new".to_vec(), 0o600));
         }
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets");
+        let left = Temporary::create(&path, PRIVATE).unwrap().filled(&[7; 10_000]).unwrap();
+        let held = File::open(left.path()).unwrap();
+        std::mem::forget(left);
+        // Another user has prepared names of files of others.
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        fs::hard_link(&victim, folder.path().join(".secrets.0123456789abcdef.tmp")).unwrap();
+        symlink(&victim, folder.path().join(".secrets.1123456789abcdef.tmp")).unwrap();
+        erase_abandoned(&path);
+        let mut bytes = vec![1; 10_000];
+        held.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert_eq!(names(folder.path()), ["victim"]);
+    }
+
+    /// Between the exchange and the overwriting, the previous content has a name.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_previous_content_keeps_a_name_until_it_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets");
+        replace_erasing(&path, b"old", PRIVATE).unwrap();
+        let new = Temporary::create(&path, PRIVATE).unwrap().filled(b"new").unwrap();
+        exchange(new.path(), &path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read(new.path()).unwrap(), b"old");
+        let held = File::open(new.path()).unwrap();
+        std::mem::forget(new);
+        erase_abandoned(&path);
+        let mut bytes = [1; 3];
+        held.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!((bytes, names(folder.path())), ([0; 3], vec!["secrets".to_owned()]));
     }
 
     #[test]

@@ -95,8 +95,8 @@ pub(crate) struct OwnerFile {
 
 impl OwnerFile {
     /// Reads the file. A symbolic link is resolved first, so that the file itself is replaced later and
-    /// not the link. Removes the temporary files that commands left when they were killed, because they
-    /// can have keys that the owner has forgotten since.
+    /// not the link. Overwrites and removes the temporary files that commands left when they were killed,
+    /// because they can have keys that the owner has forgotten since.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         // The folder may be read-only, and another command may write the file.
@@ -104,7 +104,7 @@ impl OwnerFile {
             && let Ok(lock) = open_lock(&target)
             && lock.try_lock().is_ok()
         {
-            moteseal_files::remove_abandoned(&target);
+            moteseal_files::erase_abandoned(&target);
         }
         let before = read_up_to(path, moteseal_grant::MAX_CONTENT)?;
         let owner = Owner::decode(&before).map_err(|error| {
@@ -208,7 +208,7 @@ impl OwnerFile {
         let fail = |error: std::io::Error| Failure::file("lock", &self.path, &error);
         let lock = open_lock(&self.target).map_err(fail)?;
         lock.lock().map_err(fail)?;
-        moteseal_files::remove_abandoned(&self.target);
+        moteseal_files::erase_abandoned(&self.target);
         check_one_name(&self.target)?;
         if *read_up_to(&self.target, moteseal_grant::MAX_CONTENT)? != *self.before {
             return Err(Failure::usage(format_args!(

@@ -40,7 +40,7 @@ impl Outbox {
             return Ok(None);
         }
         let path = self.column_keys_path();
-        moteseal_files::remove_abandoned(&path);
+        moteseal_files::erase_abandoned(&path);
         let mut stored = match Stored::read(&path, self.device).map_err(at(&path))? {
             None => Stored::new(self.device),
             Some(stored) => stored.map_err(|_| OutboxError::BadColumnKeys(path.clone()))?,

@@ -16,9 +16,10 @@ use moteseal_store::EpochStore;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use crate::progress::Progress;
 use crate::testbed::{group, open_store};
 
-/// The number of datagrams that the attacker sends each millisecond, at most.
+/// The number of datagrams that the attacker sends each millisecond of the cloud's progress, at most.
 const RATE: u64 = 1;
 
 /// Requests, some of which are malformed, from the addresses of a network.
@@ -61,11 +62,17 @@ async fn a_flood_of_requests_over_coap_delays_nobody_and_is_in_the_metrics() {
     };
     let (active, ended) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let (is_active, has_ended) = (Arc::clone(&active), Arc::clone(&ended));
+    let (progress, step) = (Progress::of_this_thread(), Duration::from_millis(1));
     let attacker = std::thread::spawn(move || {
-        let mut number = 0;
+        let (mut number, mut last) = (0, Duration::ZERO);
         while !has_ended.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
-            for _ in 0..if is_active.load(Ordering::Relaxed) { RATE } else { 0 } {
+            std::thread::sleep(step);
+            let now = progress.now();
+            let is_due = is_active.load(Ordering::Relaxed) && now >= last + step;
+            if is_due {
+                last = now;
+            }
+            for _ in 0..if is_due { RATE } else { 0 } {
                 let (from, datagram) = flood(number);
                 let socket = UdpSocket::bind((from, 0)).unwrap();
                 let _ = socket.send_to(&datagram, coap);

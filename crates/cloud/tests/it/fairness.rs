@@ -23,6 +23,7 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::progress::Progress;
 use crate::testbed::{Running, esp256_group, group};
 use crate::users::{add, with_password};
 
@@ -297,12 +298,14 @@ struct Guesses {
 }
 
 impl Guesses {
-    /// Clients on 16 connections, each of which sends the next guess when it has the response.
+    /// Clients on 16 connections, each of which sends the next guess when it has the response. The calling
+    /// thread serves them.
     fn start(self, address: SocketAddr) -> Load {
+        let progress = Progress::of_this_thread();
         Load::start(async move |active| {
             let mut floods = JoinSet::new();
             for client in 1..=16_u8 {
-                let active = Arc::clone(&active);
+                let (active, progress) = (Arc::clone(&active), progress.clone());
                 floods.spawn(async move {
                     for number in 0_u16.. {
                         is_set(&active).await;
@@ -331,7 +334,7 @@ impl Guesses {
                         if self.name.is_some() {
                             // The name or the address is throttled, so its requests cost as much as
                             // those of others. Send at most 1,600 a second.
-                            sleep(Duration::from_millis(10)).await;
+                            progress.sleep(Duration::from_millis(10)).await;
                         }
                     }
                 });

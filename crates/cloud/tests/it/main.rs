@@ -12,6 +12,7 @@ mod follow_cost;
 mod follow_lies;
 mod limits;
 mod manifests;
+mod progress;
 mod pruned;
 mod responses;
 mod running;

@@ -580,6 +580,24 @@ fn lies_about_groups_are_refused() {
         let missing_cells = altered(&part, |_, _, events| events.truncate(events.len() - 1));
         assert_eq!(refused(missing_cells), "EventsLength");
 
+        // Cells that are moved to a record of another level, and to another seal of the device.
+        let levels: Vec<u8> = (0..50).map(|row| world.level(row)).collect();
+        let higher = levels.iter().position(|level| *level != levels[0]).unwrap();
+        let exchanged = altered(&whole, |_, _, events| {
+            let at = |row| {
+                let record = world.record(row, &world.groups());
+                events.chunks_exact(64).position(|of| of == record).unwrap() * 64 + 8
+            };
+            let (one, other) = (at(0), at(higher));
+            (0..8).for_each(|byte| events.swap(one + byte, other + byte));
+        });
+        assert_eq!(refused(exchanged), "NotAuthentic");
+        let mut later = world.clone();
+        later.rows.iter_mut().for_each(|row| row[1][0] ^= 1);
+        let mut cells = Vec::new();
+        altered(&later.stream(&world.groups(), 15, false), |_, _, of| cells.clone_from(of));
+        assert_eq!(refused(altered(&whole, |_, _, events| *events = cells)), "NotAuthentic");
+
         // Digests of another seal, and a hidden group that somebody restores from a guess.
         let mut other = world.clone();
         other.rows[7][5][0] ^= 1;

@@ -21,6 +21,7 @@ pub mod keys;
 pub mod link;
 pub mod owner;
 pub mod proof;
+pub mod provision;
 pub mod query;
 pub mod reading;
 pub mod redaction;
@@ -37,7 +38,7 @@ pub mod urgent;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     ("address", address::run, address::seeds),
     ("agent", agent::run, agent::seeds),
     ("broadcast", broadcast::run, broadcast::seeds),
@@ -51,6 +52,7 @@ pub const TARGETS: [Target; 24] = [
     ("link", link::run, link::seeds),
     ("owner", owner::run, owner::seeds),
     ("proof", proof::run, proof::seeds),
+    ("provision", provision::run, provision::seeds),
     ("query", query::run, query::seeds),
     ("reading", reading::run, reading::seeds),
     ("redaction", redaction::run, redaction::seeds),

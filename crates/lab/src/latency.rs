@@ -202,6 +202,15 @@ impl Study {
                 value: run.total.p99,
                 most: FOUR_MS,
             }));
+            // The messages of a batch are the teeth of a sawtooth.
+            bars.extend(four.and_then(|run| run.batches).map(|batches| Bar {
+                what: format!(
+                    "configuration 4, {} messages a second, {message}: most messages of a write",
+                    wired::PER_SECOND
+                ),
+                value: batches.max as f64,
+                most: 1.0,
+            }));
         }
         for rate in [Rate::Low, Rate::Maximum] {
             for message in Message::ALL {

@@ -107,7 +107,7 @@ struct Broadcast {
 /// Measure the latency from a sensor to a store with real processes: MQTT through Mosquitto, and four
 /// configurations of a cloud, the last one with a NATS JetStream and a Cassandra.
 ///
-/// Writes tables I, III and IV and figures 4 to 6 of Mishra et al., each as PNG and CSV, and an index.
+/// Writes tables I to IV and figures 4 to 6 of Mishra et al., each as PNG and CSV, and an index.
 /// Prints the limits on the results, and whether they are kept. Run it in a checkout, on an idle machine;
 /// it needs Mosquitto and, for configuration 4, the engines (tools/engines.sh install nats cassandra).
 #[derive(Args, Debug)]

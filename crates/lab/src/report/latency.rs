@@ -1,4 +1,4 @@
-//! Writes the report on latency: tables I, III and IV and figures 4 to 6 of Mishra et al., compared with
+//! Writes the report on latency: tables I to IV and figures 4 to 6 of Mishra et al., compared with
 //! the paper's numbers, with percentiles and histograms.
 
 mod data;

@@ -179,15 +179,23 @@ pub fn remove_abandoned(path: &Path) {
 /// Removes the temporary files of a file, like [`remove_abandoned`], and overwrites their content before.
 /// For files that are written by [`replace_erasing`].
 pub fn erase_abandoned(path: &Path) {
-    for abandoned in abandoned(path) {
-        // Another user may have prepared a link with this name.
+    let all = abandoned(path);
+    // After a crash during `replace_erasing`, the disk may still have the names as they were before.
+    if all.is_empty() || sync_folder_of(path).is_err() {
+        return;
+    }
+    for abandoned in all {
+        // Another user may have prepared a link with this name, which is only removed.
         let opened = File::options().write(true).custom_flags(NO_LINK).open(&abandoned);
-        if let Ok(file) = opened
-            && file.metadata().is_ok_and(|of| of.is_file() && of.nlink() == 1)
-        {
-            let _ = erase(&file);
+        let erased = opened.and_then(|file| {
+            let of = file.metadata()?;
+            if of.is_file() && of.nlink() == 1 { erase(&file) } else { Ok(()) }
+        });
+        let is_link = fs::symlink_metadata(&abandoned).is_ok_and(|of| of.is_symlink());
+        // What could not be overwritten keeps its name, so that the next call finds it.
+        if erased.is_ok() || is_link {
+            let _ = fs::remove_file(abandoned);
         }
-        let _ = fs::remove_file(abandoned);
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::layout::{Described, Layout};
-use crate::message::{DIGEST, ERROR, HEADER_BYTES, POSITION, Unstorable};
+use crate::message::{DIGEST, ERROR, HEADER_BYTES, LENGTH, PIECES, POSITION, Unstorable};
 
 /// The beginning of the names of the headers that are copied to a dead letter and back, also of those that
 /// only later versions know.
@@ -163,10 +163,13 @@ impl Stream {
         headers.insert(POSITION, position.to_string().as_str());
         // The headers of a dead letter may be longer than those of the message.
         let most = self.client().server_info().max_payload.saturating_sub(HEADER_BYTES);
-        if message.payload.len() > most && headers.get(DIGEST).is_some() {
+        // Garbage is cut off. What a later version may be able to store is not.
+        let is_whole = |text: &str| *text == Digest::of(&[&message.payload]).to_string();
+        if message.payload.len() > most
+            && headers.get(DIGEST).is_some_and(|digest| is_whole(digest.as_str()))
+        {
             let what = format!(
-                "a message of {} bytes is longer than the servers' max_payload now permits for a dead letter; \
-                 raise max_payload",
+                "a dead letter of {} bytes is longer than max_payload now permits; raise max_payload",
                 message.payload.len()
             );
             return Err(StreamError::StreamFailed { what });
@@ -200,19 +203,22 @@ fn because(error: &dyn std::error::Error) -> String {
 
 /// Returns the headers that state what a message contains.
 fn copied(headers: &HeaderMap) -> HeaderMap {
-    let of_a_letter = [ERROR, POSITION];
     let mut copy = HeaderMap::new();
-    for (name, values) in headers.iter() {
-        let text: &str = name.as_ref();
-        if let [value] = &values[..]
-            && text.starts_with(OURS)
-            && !of_a_letter.contains(&text)
-            && text.len() + value.as_str().len() <= MOST_HEADER
+    let mut add = |name: &str| {
+        if let Some(value) = headers.get(name)
+            && name.len() + value.as_str().len() <= MOST_HEADER
             && copy.len() < MOST_HEADERS
         {
-            copy.insert(name.clone(), value.clone());
+            copy.insert(name, value.clone());
         }
-    }
+    };
+    let known = [DIGEST, PIECES, LENGTH];
+    known.into_iter().for_each(&mut add);
+    let of_a_letter = [ERROR, POSITION];
+    let others = headers.iter().map(|(name, _)| -> &str { name.as_ref() }).filter(|name| {
+        name.starts_with(OURS) && !known.contains(name) && !of_a_letter.contains(name)
+    });
+    others.for_each(add);
     copy
 }
 

@@ -68,7 +68,7 @@ pub enum StreamError {
     /// A server acknowledges messages before they are on disk, or it is not known whether it does.
     #[error("{server}: {what}")]
     NotSynced {
-        /// The server's monitoring endpoint.
+        /// The server's monitoring endpoint, or the names of servers.
         server: String,
         /// What is wrong, and what to do.
         what: String,

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::connection::{Failed, Stream};
 use crate::error::StreamError;
+use crate::sync::Server;
 
 /// How long a stream remembers the ids of messages, to ignore repeated publications.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
@@ -268,11 +269,11 @@ impl Stream {
         Ok(self.info_and_servers(stream).await?.0)
     }
 
-    /// Returns the configuration of a stream, and the names of the servers that have it.
+    /// Returns the configuration of a stream, and the servers that have it.
     pub(crate) async fn info_and_servers(
         &self,
         stream: &str,
-    ) -> Result<(Value, Vec<String>), StreamError> {
+    ) -> Result<(Value, Vec<Server>), StreamError> {
         let answer = self.api(&format!("STREAM.INFO.{stream}"), &Value::Null).await;
         let mut answer = answer.map_err(|failed| match failed {
             Failed::Code { code: code::STREAM_NOT_FOUND, .. } => {
@@ -281,10 +282,14 @@ impl Stream {
             other => self.explained(other),
         })?;
         let cluster = &answer["cluster"];
+        let server = |name: &Value, is_offline: &Value| {
+            let name = name.as_str().filter(|name| !name.is_empty())?.to_owned();
+            Some(Server { name, is_offline: is_offline.as_bool().unwrap_or(false) })
+        };
         let replicas = cluster["replicas"].as_array().into_iter().flatten();
-        let names = replicas.map(|replica| &replica["name"]).chain([&cluster["leader"]]);
-        let names = names.filter_map(|name| Some(name.as_str()?.to_owned())).collect();
-        Ok((answer["config"].take(), names))
+        let replicas = replicas.filter_map(|of| server(&of["name"], &of["offline"]));
+        let servers = replicas.chain(server(&cluster["leader"], &Value::Null)).collect();
+        Ok((answer["config"].take(), servers))
     }
 
     /// Returns the state of the consumer.

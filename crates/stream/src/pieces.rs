@@ -78,6 +78,10 @@ impl Stream {
     /// Returns whether the stream of batches still has the message at a position. It removes messages that
     /// are acknowledged.
     pub(crate) async fn has_message(&self, position: u64) -> Result<bool, StreamError> {
+        // Usually this suffices. The list of removed messages can be long.
+        if self.stored_position().await? >= position {
+            return Ok(false);
+        }
         let info = format!("STREAM.INFO.{}", self.names().batches);
         let answer = self.api(&info, &json!({ "deleted_details": true })).await;
         let answer = answer.map_err(|failed| self.explained(failed))?;

@@ -43,11 +43,11 @@ impl Reached {
         Self { stream, known: Arc::default() }
     }
 
-    /// Waits until the workers have stored everything up to a position. Returns whether they have,
-    /// within this time.
+    /// Waits until the workers have stored everything up to a position. Returns whether it is known within this
+    /// time that they have.
     ///
     /// # Errors
-    /// [`StreamError`] if the servers cannot be asked.
+    /// [`StreamError`] if the servers answer with an error.
     pub async fn wait(&self, position: u64, time: Duration) -> Result<bool, StreamError> {
         let until = Instant::now() + time;
         loop {

@@ -16,6 +16,13 @@ const TIME: Duration = Duration::from_secs(5);
 /// The longest answer of a monitoring endpoint, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
+/// A server that has a stream.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) is_offline: bool,
+}
+
 /// The servers that sync.
 #[derive(Debug)]
 pub(crate) struct Synced {
@@ -25,28 +32,33 @@ pub(crate) struct Synced {
 }
 
 impl Synced {
-    /// Checks that the servers that have a stream are among these.
-    pub(crate) fn check(&self, stream: &str, servers: &[String]) -> Result<(), StreamError> {
+    /// Checks the servers that have a stream: a majority is among these, and no more of the others are up than
+    /// did not answer.
+    pub(crate) fn check(&self, stream: &str, servers: &[Server]) -> Result<(), StreamError> {
+        let is_other = |server: &&Server| !self.names.contains(&server.name);
+        let count = servers.iter().filter(is_other).count();
         let others: Vec<&str> = servers
             .iter()
-            .filter(|server| !self.names.contains(*server))
-            .map(String::as_str)
+            .filter(is_other)
+            .filter(|server| !server.is_offline)
+            .map(|server| &*server.name)
             .collect();
-        if others.len() <= self.silent {
+        if others.len() <= self.silent && (2 * count < servers.len() || servers.is_empty()) {
             return Ok(());
         }
         Err(StreamError::NotSynced {
             server: others.join(", "),
             what: format!(
-                "it has stream {stream}, and it is unknown whether it syncs; name its monitoring endpoint, \
-                 too (--stream-monitor)"
+                "stream {stream} is there, and it is unknown whether this server syncs; name its monitoring \
+                 endpoint, too (--stream-monitor)"
             ),
         })
     }
 }
 
 /// Checks that as many servers as there are replicas sync each message before they acknowledge it. Servers that
-/// do not answer, fewer than a half, are left out with a warning. Returns `None` if the operator has checked it.
+/// do not answer are left out with a warning, while a majority of the replicas is checked. Returns `None` if the
+/// operator has checked it.
 pub(crate) async fn check(settings: &Settings) -> Result<Option<Synced>, StreamError> {
     let SyncCheck::Monitors(monitors) = &settings.sync else { return Ok(None) };
     if monitors.is_empty() {
@@ -141,4 +153,33 @@ async fn read(monitor: &str) -> Result<Value, String> {
         }
     }
     serde_json::from_slice(&body).map_err(|_| "the answer is not that of a NATS server".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Servers in capital letters are offline.
+    fn accepts(checked: &str, silent: usize, servers: &str) -> bool {
+        let server = |name: &str| Server {
+            name: name.to_lowercase(),
+            is_offline: name != name.to_lowercase(),
+        };
+        let servers: Vec<Server> = servers.split_terminator(' ').map(server).collect();
+        let names = checked.split(' ').map(str::to_owned).collect();
+        Synced { names, silent }.check("s", &servers).is_ok()
+    }
+
+    #[test]
+    fn a_majority_of_the_servers_of_a_stream_is_checked() {
+        assert!(accepts("a", 0, "a"));
+        assert!(!accepts("a", 0, "b"));
+        assert!(!accepts("a", 1, "b"), "b is perhaps not the one that is silent");
+        assert!(accepts("a b c", 0, "a b c") && accepts("a b c", 0, "c"));
+        assert!(accepts("a b", 1, "a b c") && accepts("a b", 1, "a b C"));
+        assert!(!accepts("a b", 0, "a b c"));
+        assert!(accepts("a b d", 0, "a b C"), "c was replaced by d and is still a peer");
+        assert!(!accepts("a b c", 2, "a d e"));
+        assert!(accepts("a", 0, ""), "while a leader is chosen");
+    }
 }

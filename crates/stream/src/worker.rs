@@ -15,7 +15,7 @@ use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::{AckKind, Message};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use moteseal_core::digest::Digest;
 use moteseal_store::{Batch, EpochStore, PutError, Receipt, Reply};
 use tokio::sync::oneshot;
@@ -35,14 +35,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long after a message was returned to the stream it is delivered again.
 const RETURN_DELAY: Duration = Duration::from_secs(2);
-/// How often this delay is doubled at most, for a message that the store rejects: to about four minutes.
-const MOST_DOUBLINGS: u32 = 7;
+/// How often this delay is doubled at most, for a message that the store rejects: to 32 seconds.
+const MOST_DOUBLINGS: u32 = 4;
 /// What the log says of pieces that are not read now.
 const UNREAD: &str = "the pieces of a batch could not be read; trying again later";
-/// How often a worker asks whether the stream has removed a message whose pieces are missing.
-const REMOVAL_CHECKS: u32 = 3;
-/// The pause after each of these.
-const REMOVAL_PAUSE: Duration = Duration::from_millis(200);
+/// How often a message is delivered before it is a dead letter, if its pieces are missing.
+const MISSES: u32 = 3;
+/// How many messages are written at the same time, if each is written by itself.
+const SINGLES: usize = 32;
 /// How many messages are requested at once is limited by their longest bytes.
 const REQUESTED_BYTES: usize = 64 << 20;
 /// The interval at which pieces without a batch are looked for, at most.
@@ -337,6 +337,9 @@ impl Shared {
                         PutError::Unavailable { .. } => is_over,
                         error => !matches!(error, PutError::Busy | PutError::Closed),
                     };
+                    if is_over {
+                        self.stuck(true);
+                    }
                     if is_of_some && loaded.len() > 1 {
                         // Perhaps one message causes the error, or the replicas of some devices do not answer. The
                         // others must not wait for them.
@@ -344,7 +347,6 @@ impl Shared {
                         return self.write_singly(loaded).await;
                     }
                     if is_over {
-                        self.stuck(true);
                         warn!(
                             %error,
                             messages = loaded.len(),
@@ -370,8 +372,9 @@ impl Shared {
 
     /// Tries once to store each message.
     fn write_singly(&self, loaded: Vec<Loaded>) -> BoxFuture<'_, ()> {
-        let writes = loaded.into_iter().map(|one| self.write(vec![one.message], Duration::ZERO));
-        Box::pin(join_all(writes).map(drop))
+        let messages = loaded.into_iter().map(|one| one.message);
+        let write = |message| self.write(vec![message], Duration::ZERO);
+        Box::pin(stream::iter(messages).for_each_concurrent(SINGLES, write))
     }
 
     /// Reads the batch of a message. A message that can never be stored goes to the dead letters; one
@@ -393,12 +396,16 @@ impl Shared {
                         Err(error) => error,
                     },
                     Err(NoPieces::Never(error)) => {
+                        // If an acknowledgement comes late, the stream delivers the message a second time. The first
+                        // delivery may be stored, and its pieces removed, before the second is read. The servers
+                        // remove the message a little later; until then, it is returned.
                         if error == Unstorable::PieceMissing {
-                            match self.is_acknowledged(position(&message)).await {
-                                Ok(true) => return None,
-                                Ok(false) => {}
-                                Err(failure) => {
-                                    warn!(error = %failure, "{UNREAD}");
+                            let position = position(&message);
+                            match self.stream.has_message(position).await {
+                                Ok(false) => return None,
+                                Ok(true) if deliveries(&message) >= MISSES => {}
+                                unknown => {
+                                    warn!(position, ?unknown, "{UNREAD}");
                                     self.return_one(&message, RETURN_DELAY).await;
                                     return None;
                                 }
@@ -417,19 +424,6 @@ impl Shared {
         };
         self.bury(&message, error).await;
         None
-    }
-
-    /// Returns whether a message was acknowledged. If its acknowledgement comes late, the stream delivers it
-    /// a second time, and the first delivery may be stored, and its pieces removed, before the second is read.
-    async fn is_acknowledged(&self, position: u64) -> Result<bool, StreamError> {
-        for _ in 0..REMOVAL_CHECKS {
-            if !self.stream.has_message(position).await? {
-                return Ok(true);
-            }
-            // The servers remove a message a little after they have confirmed its acknowledgement.
-            sleep(REMOVAL_PAUSE).await;
-        }
-        Ok(false)
     }
 
     async fn bury(&self, message: &Message, error: Unstorable) {
@@ -513,9 +507,8 @@ impl Shared {
             let delay = match error {
                 // Perhaps the store rejects it for long, and it delays others each time.
                 PutError::Failed { .. } => {
-                    let before = one.message.info().map_or(0, |info| info.delivered - 1);
-                    let doublings = u32::try_from(before).unwrap_or(0).min(MOST_DOUBLINGS);
-                    RETURN_DELAY * 2_u32.pow(doublings)
+                    let before = deliveries(&one.message).saturating_sub(1);
+                    RETURN_DELAY * 2_u32.pow(before.min(MOST_DOUBLINGS))
                 }
                 _ => RETURN_DELAY,
             };
@@ -527,6 +520,11 @@ impl Shared {
         self.counts.returned.fetch_add(1, Ordering::Relaxed);
         let _ = message.ack_with(AckKind::Nak(Some(delay))).await;
     }
+}
+
+/// Returns how often a message was delivered.
+fn deliveries(message: &Message) -> u32 {
+    message.info().map_or(0, |info| u32::try_from(info.delivered).unwrap_or(0))
 }
 
 /// Returns the position of a message in the stream.

@@ -179,7 +179,7 @@ impl Stored {
     ///
     /// # Errors
     /// The errors of the operating system. The file has the previous or the new content, and the call
-    /// can be repeated.
+    /// can be repeated after [`erase_abandoned`](moteseal_files::erase_abandoned).
     pub(crate) fn write(&mut self, file: &FilePath) -> io::Result<()> {
         if !self.is_changed {
             return Ok(());

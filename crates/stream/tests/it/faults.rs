@@ -157,17 +157,22 @@ async fn a_message_in_pieces_that_is_delivered_twice_is_no_dead_letter() {
     let name = created(&server, &Layout { ack_wait: Duration::from_millis(500), ..layout() }).await;
     let (store, direct) = (Store::new(), Store::new());
     let intake = intake(&server, &name, &store).await;
-    let batches = [bundles("first", 1, 5), bundles("second", 1, 20_000)];
-    for batch in batches {
-        direct.store.put(batch.clone()).unwrap();
-        put(&intake, batch).await.unwrap();
-    }
     let busy = Arc::new(Altered::new(&store, Fault::Busy));
     let patience = Duration::from_secs(20);
-    let limits = WorkerLimits { messages: 1, writes: 1, patience, ..worker_limits() };
+    let limits = WorkerLimits { messages: 8, writes: 1, patience, ..worker_limits() };
     let worker = Running::with(&server, &name, Arc::clone(&busy) as _, limits).await;
+    let [first, second] = [bundles("first", 1, 5), bundles("second", 1, 20_000)];
+    direct.store.put([&first[..], &second].concat()).unwrap();
+    put(&intake, first).await.unwrap();
     until("the first write", || busy.writes.load(Ordering::Relaxed) > 0).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    put(&intake, second).await.unwrap();
+    let client = async_nats::connect(&server.url).await.unwrap();
+    let stream = async_nats::jetstream::new(client).get_stream(&name).await.unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while stream.consumer_info("workers").await.unwrap().num_redelivered == 0 {
+        assert!(std::time::Instant::now() < end, "there is no second delivery");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     busy.heal();
     same(&store, &direct).await;
     until("acknowledging", || worker.counts.messages() >= 2).await;

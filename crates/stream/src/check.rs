@@ -1,9 +1,13 @@
 //! The checks before a role starts: the streams are as they must be, and the user may do what the role
 //! does. Each permission is tried with a request that changes nothing.
 
+use std::time::Duration;
+
 use async_nats::HeaderMap;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tracing::info;
 
 use crate::connection::{Failed, Stream};
 use crate::error::StreamError;
@@ -11,13 +15,32 @@ use crate::layout::{Described, Layout, check_consumer, code};
 use crate::settings::Role;
 use crate::sync;
 
+/// How long a process that starts waits for servers that do not answer.
+const ELECTION: Duration = Duration::from_secs(20);
+/// The pause before they are asked again.
+const PAUSE: Duration = Duration::from_millis(500);
+
 impl Stream {
     /// Checks that the servers sync, that the streams and the consumer are as [`init`](Self::init)
-    /// creates them, and that this connection's user may do what the role needs.
+    /// creates them, and that this connection's user may do what the role needs. Waits up to 20 s for servers that
+    /// do not answer, for example while they choose a leader.
     ///
     /// # Errors
     /// [`StreamError`], for the first check that fails.
     pub async fn check(&self, role: Role) -> Result<(), StreamError> {
+        let until = Instant::now() + ELECTION;
+        loop {
+            match self.check_once(role).await {
+                Err(error @ StreamError::Unreachable { .. }) if Instant::now() + PAUSE < until => {
+                    info!(%error, "waiting for the servers of the stream");
+                    sleep(PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn check_once(&self, role: Role) -> Result<(), StreamError> {
         let (names, replicas) = (self.names().clone(), self.settings().replicas);
         if role == Role::Serve {
             let consumer = self.consumer_info().await?;
@@ -80,9 +103,10 @@ impl Stream {
         let get = format!("STREAM.MSG.GET.{pieces}");
         match self.api(&get, &json!({ "last_by_subj": subject })).await {
             Ok(_) | Err(Failed::Code { code: code::MESSAGE_NOT_FOUND, .. }) => {}
-            Err(failed) => return Err(failed.into()),
+            Err(failed) => return Err(self.explained(failed)),
         }
-        self.api(&format!("STREAM.PURGE.{pieces}"), &json!({ "filter": subject })).await?;
-        Ok(())
+        let purged =
+            self.api(&format!("STREAM.PURGE.{pieces}"), &json!({ "filter": subject })).await;
+        purged.map(drop).map_err(|failed| self.explained(failed))
     }
 }

@@ -23,6 +23,7 @@ const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 /// JetStream's error codes.
 pub(crate) mod code {
     pub(crate) const NO_JETSTREAM_FOR_ACCOUNT: u64 = 10039;
+    pub(crate) const UNAVAILABLE: u64 = 10008;
     pub(crate) const NO_JETSTREAM: u64 = 10076;
     pub(crate) const STREAM_NOT_FOUND: u64 = 10059;
     pub(crate) const CONSUMER_NOT_FOUND: u64 = 10014;
@@ -313,6 +314,10 @@ impl Stream {
             Failed::NoResponders
             | Failed::Code { code: code::NO_JETSTREAM | code::NO_JETSTREAM_FOR_ACCOUNT, .. } => {
                 StreamError::NoJetStream { servers: self.servers() }
+            }
+            // For example while the servers choose a leader.
+            Failed::Code { code: code::UNAVAILABLE, text } => {
+                StreamError::Unreachable { servers: self.servers(), what: text }
             }
             other => other.into(),
         }

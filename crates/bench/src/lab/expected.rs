@@ -121,7 +121,7 @@ pub(super) const OURS: [(&str, &str); 52] = [
     ),
     (
         "cloud-table-1",
-        "QoS 0: loopback: no encryption #, AES-CBC once #, AES-CBC twice #, TLS #; hotspot: no encryption #, AES-CBC once #, AES-CBC twice #, TLS #",
+        "QoS 0: loopback: no encryption #, AES-CBC once #, AES-CBC twice #, TLS #, encrypted column #; hotspot: no encryption #, AES-CBC once #, AES-CBC twice #, TLS #, encrypted column #",
     ),
     ("cloud-table-3", "1,024 bytes at the maximum rate: #, with TLS #, with a password #"),
     ("cloud-table-4", "1,024 bytes at the maximum rate: #, with TLS #, with a password #"),

@@ -68,8 +68,8 @@ fn every_message_of_the_study_of_latency_has_its_times_in_order() {
     let slow = study.wired_run(Configuration::Four, Message::Short, Rate::Low).unwrap();
     let batches = slow.batches.unwrap();
     assert_eq!((batches.writes, batches.max), (3, 1), "a message at a time needs no batch");
-    // Three limits for configuration 4, and one for each message and rate of the others.
-    assert_eq!(study.bars().len(), 3 + 6);
+    // Two limits for each message of configuration 4, and one for each message and rate of the others.
+    assert_eq!(study.bars().len(), 3 * 2 + 6);
 
     let out = folder.path().join("report");
     report::latency::write(&study, &out, &mut |_| {}).unwrap();

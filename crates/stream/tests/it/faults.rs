@@ -121,7 +121,7 @@ async fn a_store_that_is_busy_or_fails_for_a_while_gets_everything_later() {
     }
 }
 
-/// A replay publishes a dead letter behind the messages whose storing the removal of pieces waits for.
+/// A replay publishes a dead letter after the messages that must be stored before pieces are removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pieces_of_a_replayed_letter_are_kept_until_it_is_stored() {
     let server = Server::with_short_messages();
@@ -150,7 +150,7 @@ async fn the_pieces_of_a_replayed_letter_are_kept_until_it_is_stored() {
     assert_eq!(worker.stop().await.dead(), 0);
 }
 
-/// While a write takes long, the stream delivers the messages again that wait behind it.
+/// While a write takes long, the stream delivers the messages again that wait for it to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_in_pieces_that_is_delivered_twice_is_no_dead_letter() {
     let server = Server::with_short_messages();

@@ -35,19 +35,16 @@ impl Synced {
     /// Checks the servers that have a stream: a majority is among these, and no more of the others are up than
     /// did not answer.
     pub(crate) fn check(&self, stream: &str, servers: &[Server]) -> Result<(), StreamError> {
-        let is_other = |server: &&Server| !self.names.contains(&server.name);
-        let count = servers.iter().filter(is_other).count();
-        let others: Vec<&str> = servers
-            .iter()
-            .filter(is_other)
-            .filter(|server| !server.is_offline)
-            .map(|server| &*server.name)
-            .collect();
-        if others.len() <= self.silent && (2 * count < servers.len() || servers.is_empty()) {
+        let others: Vec<&Server> =
+            servers.iter().filter(|server| !self.names.contains(&server.name)).collect();
+        let up = others.iter().filter(|server| !server.is_offline).count();
+        // While a leader is chosen, no server may be known.
+        if up <= self.silent && (2 * others.len() < servers.len() || servers.is_empty()) {
             return Ok(());
         }
+        let names: Vec<&str> = others.iter().map(|server| &*server.name).collect();
         Err(StreamError::NotSynced {
-            server: others.join(", "),
+            server: names.join(", "),
             what: format!(
                 "stream {stream} is there, and it is unknown whether this server syncs; name its monitoring \
                  endpoint, too (--stream-monitor)"

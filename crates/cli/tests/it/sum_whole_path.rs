@@ -32,7 +32,7 @@ use moteseal_verify::{AggregationTree, Roster, SumGroup};
 
 const EPOCH_MS: u64 = 1000;
 const EPOCHS: u64 = 5;
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_millis(150);
 const SOURCES: u32 = 8;
 const KEY_GROUP: u32 = 3;
 /// The name of each aggregator, and the name of its parent.

@@ -34,7 +34,8 @@ impl Role {
 /// Whether a process checks that the servers sync each message before they acknowledge it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncCheck {
-    /// Read the monitoring endpoint (`http://HOST:8222`) of each of these servers.
+    /// Read the monitoring endpoint (`http://HOST:8222`, or `https://` with [`Settings::ca`]) of each of these
+    /// servers.
     Monitors(Vec<String>),
     /// Rely on the operator. For servers whose monitoring endpoints this process cannot reach.
     Unchecked,

@@ -2,8 +2,11 @@
 //! of a server states it (`/varz`).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, Client};
 use serde_json::Value;
 use tracing::warn;
 
@@ -61,14 +64,15 @@ pub(crate) async fn check(settings: &Settings) -> Result<Option<Synced>, StreamE
     if monitors.is_empty() {
         return Err(StreamError::BadSetting(
             "it is unknown whether the NATS servers sync messages before they acknowledge them; name \
-             their monitoring endpoints (--stream-monitor http://HOST:8222), or state that you have \
+             their monitoring endpoints (--stream-monitor https://HOST:8222), or state that you have \
              checked it (--stream-sync unchecked)"
                 .to_owned(),
         ));
     }
     let (mut servers, mut names, mut unread) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let client = client(settings.ca.as_deref())?;
     for monitor in monitors.iter().collect::<BTreeSet<_>>() {
-        match read(monitor).await {
+        match read(&client, monitor).await {
             Ok(answer) => {
                 let [id, name] = checked(monitor, &answer)?;
                 servers.insert(id);
@@ -102,8 +106,9 @@ fn unreadable(monitor: &str, what: &str) -> StreamError {
     StreamError::NotSynced {
         server: without_user(monitor),
         what: format!(
-            "the monitoring endpoint cannot be read ({what}); check that the server has `http: \
-             HOST:8222` in its configuration and that the URL is right"
+            "the monitoring endpoint cannot be read ({what}); check that the server has `https: \
+             HOST:8222` or `http: HOST:8222` in its configuration, that the URL is right, and that \
+             --stream-ca names the authority of an https URL"
         ),
     }
 }
@@ -127,16 +132,37 @@ fn checked(monitor: &str, answer: &Value) -> Result<[String; 2], StreamError> {
     Ok(["server_id", "server_name"].map(|of| answer[of].as_str().unwrap_or_default().to_owned()))
 }
 
-async fn read(monitor: &str) -> Result<Value, String> {
-    let text = |error: reqwest::Error| {
-        // The cause is more helpful than the outer error, which repeats the URL.
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
-        cause.to_string()
-    };
-    let client = reqwest::Client::builder().timeout(TIME).build().map_err(text)?;
+/// Creates the client for monitoring endpoints. With `https`, it trusts the same authorities as the connection to the
+/// stream: those in the file `ca`, or those of the system.
+fn client(ca: Option<&Path>) -> Result<Client, StreamError> {
+    // A redirect could lead from https to http.
+    let mut builder = Client::builder().timeout(TIME).redirect(Policy::none());
+    if let Some(file) = ca {
+        let unusable = |what: &str| {
+            let file = file.display();
+            StreamError::BadSetting(format!(
+                "the file of authorities {file} cannot be used ({what})"
+            ))
+        };
+        let pem = std::fs::read(file).map_err(|error| unusable(&error.to_string()))?;
+        let authorities = Certificate::from_pem_bundle(&pem);
+        let authorities = authorities.map_err(|error| unusable(&innermost(&error)))?;
+        builder = builder.tls_certs_only(authorities);
+    }
+    builder.build().map_err(|error| StreamError::BadSetting(innermost(&error)))
+}
+
+/// Returns the innermost cause. The outer error repeats the URL.
+fn innermost(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+async fn read(client: &Client, monitor: &str) -> Result<Value, String> {
+    let text = |error: reqwest::Error| innermost(&error);
     let url = format!("{}/varz", monitor.trim_end_matches('/'));
     let mut response = client.get(url).send().await.map_err(text)?;
     if !response.status().is_success() {

@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     /// The number of servers that store each message: 1, 3 or 5
     #[arg(long, value_name = "N", default_value_t = 1)]
     stream_replicas: usize,
-    /// The monitoring endpoint of a NATS server, http://HOST:8222; name that of each server
+    /// The monitoring endpoint of a NATS server, https://HOST:8222 (or http); name that of each server
     #[arg(long = "stream-monitor", value_name = "URL")]
     monitors: Vec<String>,
     /// Whether to check that the servers run with sync_interval: always

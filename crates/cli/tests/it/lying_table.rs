@@ -248,10 +248,11 @@ async fn seals_of(session: &Session, device: &str) -> Vec<Seal> {
     result.rows::<Seal>().unwrap().map(Result::unwrap).collect()
 }
 
-/// Gets all readings of both devices up to the end.
-fn get(scene: &Scene, url: &str) -> [Run; 2] {
+/// Gets the readings of both devices in the hours before `hour`.
+fn get(scene: &Scene, url: &str, hour: u32) -> [Run; 2] {
     ["dev1", "dev2"].map(|device| {
-        let range = ["--since", "2026-01-01", "--until", "2026-01-01T16:00:00Z"];
+        let until = format!("2026-01-01T{hour:02}:00:00Z");
+        let range = ["--since", "2026-01-01", "--until", &until];
         let get = ["get", device, "--from", url, "--rate", "1", "--format", "csv"];
         scene.with_roster(&[&get[..], &range].concat())
     })
@@ -268,7 +269,7 @@ fn every_lie_of_a_malicious_table_is_named_by_the_client() {
     scene.seal("readings.csv", "dev2", &["--scheme", "tree"]).done();
     let cloud = scene.cloud(&url);
     scene.run(&["push", "bundles", "--to", &cloud.url]).done();
-    let honest = get(&scene, &cloud.url).map(Run::done);
+    let honest = get(&scene, &cloud.url, 16).map(Run::done);
     assert!(honest.iter().all(|run| run.out.lines().count() == 961), "{honest:?}");
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -296,23 +297,141 @@ fn every_lie_of_a_malicious_table_is_named_by_the_client() {
 
     let mut accepted = Vec::new();
     for (name, expected, lie) in LIES {
-        let Change(lies, undo) = lie(&rows);
-        runtime.block_on(write(&session, &lies));
-        let results = get(&scene, &cloud.url);
-        runtime.block_on(write(&session, &undo));
-        let refused: Vec<&str> =
-            results.iter().filter(|run| run.code != 0).map(|run| run.failed(run.code)).collect();
-        let is_named = |line: &&str| line.starts_with(&format!("moteseal: {expected}: "));
-        println!("{name}: {refused:?}");
-        if refused.is_empty() || !refused.iter().all(is_named) {
-            accepted.push((name, refused.len()));
-        }
-        for (run, honest) in results.iter().zip(&honest) {
-            // What was printed before the refusal is true.
-            assert!(honest.out.starts_with(&run.out), "{name}: {run:?}");
+        let read = || get(&scene, &cloud.url, 16);
+        if !is_named(&runtime, &session, (name, expected, lie(&rows)), (&read, &honest)) {
+            accepted.push(name);
         }
     }
     assert!(accepted.is_empty(), "{accepted:?}");
-    let again = get(&scene, &cloud.url).map(Run::done);
+    let again = get(&scene, &cloud.url, 16).map(Run::done);
     assert_eq!(again.map(|run| run.out), honest.map(|run| run.out));
+}
+
+/// Writes a lie, reads, and takes the lie back. Returns whether what a client names is what is expected.
+fn is_named(
+    runtime: &tokio::runtime::Runtime,
+    session: &Session,
+    (name, expected, Change(lies, undo)): (&str, &str, Change),
+    (get, honest): (&dyn Fn() -> [Run; 2], &[Run; 2]),
+) -> bool {
+    runtime.block_on(write(session, &lies));
+    let results = get();
+    runtime.block_on(write(session, &undo));
+    let refused: Vec<&str> =
+        results.iter().filter(|run| run.code != 0).map(|run| run.failed(run.code)).collect();
+    println!("{name}: {refused:?}");
+    for (run, honest) in results.iter().zip(honest) {
+        // What was printed before the refusal is true.
+        assert!(honest.out.starts_with(&run.out), "{name}: {run:?}");
+    }
+    let is_named = |line: &&str| line.starts_with(&format!("moteseal: {expected}: "));
+    !refused.is_empty() && refused.iter().all(is_named)
+}
+
+/// A row of the table `pieces`: a part of a body that is longer than 8 KiB.
+#[derive(Clone, Debug, scylla::DeserializeRow)]
+struct Piece {
+    owner: Vec<u8>,
+    part: i32,
+    number: i32,
+    data: Vec<u8>,
+}
+
+impl Piece {
+    fn value(&self) -> &[u8] {
+        &self.data[..self.data.len() - 8]
+    }
+
+    fn insert(&self, value: &[u8]) -> String {
+        let data = wrap(&[b"piece", &self.owner, &self.number.to_be_bytes()], value);
+        let (owner, part, number) = (hex(&self.owner), self.part, self.number);
+        let data = hex(&data);
+        format!(
+            "INSERT INTO pieces (owner, part, number, data) VALUES ({owner}, {part}, {number}, {data})"
+        )
+    }
+
+    fn delete(&self) -> String {
+        let (owner, part, number) = (hex(&self.owner), self.part, self.number);
+        format!("DELETE FROM pieces WHERE owner = {owner} AND part = {part} AND number = {number}")
+    }
+
+    fn put(&self, value: &[u8]) -> Change {
+        Change(vec![self.insert(value)], vec![self.insert(self.value())])
+    }
+}
+
+#[test]
+fn lies_about_the_pieces_of_a_long_body_are_named_by_the_client() {
+    let (scene, cassandra) = (Scene::new(), shared());
+    let address = cassandra.address("lies_of_pieces");
+    let url = address.to_string();
+    scene.run(&["store", "init", "--replicas", "1", "--store", &url]).done();
+    // Two epochs of 1,800 readings with texts: a body is a piece of 64 KiB and a shorter one.
+    let mut text = String::from("ts,humidity,temperature,note\n");
+    for at in 0..3600_u32 {
+        let (second, note) = (1_767_225_600 + 2 * at, format!("{at:04} all is well ").repeat(3));
+        text += &format!("{second},{}.5,{}.25,{note}\n", at / 7 % 90, at % 97);
+    }
+    scene.write("readings.csv", &text);
+    for (device, scheme) in [("dev1", "star"), ("dev2", "tree")] {
+        let more = ["--column", "note::text60", "--scheme", scheme];
+        scene.seal("readings.csv", device, &more).done();
+    }
+    let cloud = scene.cloud(&url);
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    let read = || get(&scene, &cloud.url, 2);
+    let honest = read().map(Run::done);
+    assert!(honest.iter().all(|run| run.out.lines().count() == 3601), "{honest:?}");
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let session = runtime.block_on(cassandra.session(&address));
+    let pieces: Vec<Piece> = runtime.block_on(async {
+        let all = "SELECT owner, part, number, data FROM pieces";
+        let all = session.query_unpaged(all, &[]).await.unwrap().into_rows_result().unwrap();
+        all.rows::<Piece>().unwrap().map(Result::unwrap).collect()
+    });
+    // Four bodies with two pieces each.
+    assert_eq!(pieces.len(), 8);
+    let show = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"];
+    let roster = scene.run(&show).done().json();
+    let of = |name: &str, number: i32| -> Vec<&Piece> {
+        let devices = roster["devices"].as_array().unwrap();
+        let device = devices.iter().find(|device| device["name"] == name).unwrap();
+        let id = hex::decode(device["id"].as_str().unwrap()).unwrap();
+        pieces.iter().filter(|of| of.owner.starts_with(&id) && of.number == number).collect()
+    };
+    let ([one, other], tree) = ([of("dev1", 0)[0], of("dev1", 0)[1]], of("dev2", 0)[0]);
+    let after = *of("dev1", 1).iter().find(|after| after.owner == one.owner).unwrap();
+    let end = after.value().len();
+    let exchange = Change(
+        vec![one.insert(other.value()), other.insert(one.value())],
+        vec![one.insert(one.value()), other.insert(other.value())],
+    );
+    let lies = [
+        ("a byte is changed", "BlockDigestMismatch", one.put(&changed(one.value(), 5000))),
+        ("a byte of a tree is changed", "PathMismatch", tree.put(&changed(tree.value(), 5000))),
+        (
+            "a byte of the last piece",
+            "BlockDigestMismatch",
+            after.put(&changed(after.value(), 100)),
+        ),
+        (
+            "a piece is dropped",
+            "StoreDamaged",
+            Change(vec![one.delete()], vec![one.insert(one.value())]),
+        ),
+        ("a piece is cut off", "StoreDamaged", after.put(&after.value()[..end - 4])),
+        ("a piece is too long", "StoreDamaged", after.put(&[after.value(), &[0; 4]].concat())),
+        ("a piece is repeated", "StoreDamaged", after.put(one.value())),
+        ("the pieces of two seals are exchanged", "BlockDigestMismatch", exchange),
+    ];
+    let mut accepted = Vec::new();
+    for (name, expected, change) in lies {
+        if !is_named(&runtime, &session, (name, expected, change), (&read, &honest)) {
+            accepted.push(name);
+        }
+    }
+    assert!(accepted.is_empty(), "{accepted:?}");
+    assert_eq!(read().map(|run| run.done().out), honest.map(|run| run.out));
 }

@@ -244,3 +244,99 @@ impl Stored {
         read().ok().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use moteseal_core::schema::{Field, MAX_SCHEMA};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EPOCH: EpochNumber = EpochNumber(1000);
+
+    /// The content of a file with the keys of as many columns, without its digest.
+    fn content(columns: usize) -> Vec<u8> {
+        let mut stored = Stored::new(DeviceId::of("home", "dev1"));
+        let names: Vec<String> = (0..columns).map(|at| format!("c{at}::u32!")).collect();
+        let fields: Vec<_> = names.iter().map(|name| Field::parse(name).unwrap()).collect();
+        let mut buffer = [0; MAX_SCHEMA];
+        let secret = StreamSecret::new([7; 32], EpochNumber(9));
+        if columns > 0 {
+            let schema = Schema::encode(&fields, &mut buffer).unwrap();
+            stored.keys_of(&schema, Some(&secret), EPOCH).unwrap().unwrap();
+        }
+        let bytes = stored.encode();
+        bytes[..bytes.len() - 32].to_vec()
+    }
+
+    fn with_digest(content: &[u8]) -> Vec<u8> {
+        [content, &Digest::of(&[content]).0].concat()
+    }
+
+    /// Whether the bytes are read. What is read has no other encoding.
+    fn is_read(bytes: &[u8]) -> bool {
+        let stored = Stored::decode(bytes);
+        assert!(stored.as_ref().is_none_or(|stored| **stored.encode() == *bytes), "two encodings");
+        stored.is_some()
+    }
+
+    #[test]
+    fn a_file_is_read_only_whole_and_unchanged() {
+        for columns in [0, 1, 16] {
+            let bytes = with_digest(&content(columns));
+            assert!(is_read(&bytes));
+            assert!((0..bytes.len()).all(|length| !is_read(&bytes[..length])));
+            let mut altered = bytes.clone();
+            for at in 0..bytes.len() {
+                altered[at] ^= 0x10;
+                assert!(!is_read(&altered), "byte {at}");
+                altered[at] = bytes[at];
+            }
+        }
+    }
+
+    #[test]
+    fn more_columns_than_an_owner_has_are_refused_before_they_are_read() {
+        let mut most = content(1);
+        let path = PATH + 3;
+        let count = most.len() - path - 1;
+        assert_eq!(most[count], 0x81);
+        let one = most[count + 1..].to_vec();
+        most.truncate(count);
+        for (columns, is_right) in [(MAX_COLUMNS, true), (MAX_COLUMNS + 1, false)] {
+            let head = [0x99, (columns >> 8) as u8, columns as u8];
+            let content = [&most[..], &head, &one.repeat(columns)].concat();
+            assert_eq!(is_read(&with_digest(&content)), is_right);
+        }
+        // A count without content.
+        let head = [0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+        assert!(!is_read(&with_digest(&[&most[..], &head].concat())));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Changes with a digest that is right.
+        #[test]
+        fn any_content_is_read_or_refused(
+            columns in 0..3_usize,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+            is_cut in any::<bool>(),
+            more in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let mut content = content(columns);
+            for (at, byte) in changes {
+                let at = at.index(content.len());
+                content[at] = byte;
+            }
+            if is_cut {
+                content.truncate(cut.index(content.len()));
+            }
+            is_read(&with_digest(&content));
+            content.extend(more);
+            is_read(&with_digest(&content));
+        }
+    }
+}

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use moteseal_stream::{Authority, Duty, Permissions, Role, Settings, Stream, accepts_plain_text};
+use moteseal_stream::{
+    Authority, Duty, Permissions, Role, Settings, Stream, SyncCheck, accepts_plain_text,
+};
 
 use crate::testbed::*;
 
@@ -19,9 +21,12 @@ async fn credentials_files_and_tls_are_used_and_their_errors_are_named() {
         path("key.pem").display(),
     ));
     let server = governed.server.url.replace("nats://127.0.0.1", "tls://localhost");
+    let monitor = governed.server.monitor.replace("127.0.0.1", "localhost");
+    let sync = SyncCheck::Monitors(vec![monitor.clone()]);
     let with = |settings: Settings| Settings {
         servers: vec![server.clone()],
         ca: Some(path("cert.pem")),
+        sync: sync.clone(),
         ..settings
     };
     let user = |duty: Duty| with(governed.user(duty.name(), &[duty]).1);
@@ -52,4 +57,17 @@ async fn credentials_files_and_tls_are_used_and_their_errors_are_named() {
     }
     let plain = shared();
     assert_eq!(accepts_plain_text(&plain.url).await, Ok(true));
+
+    // The endpoint uses TLS, and its authority is not known, or it does not use TLS.
+    let of = |monitor: String| Settings {
+        sync: SyncCheck::Monitors(vec![monitor]),
+        ..settings(plain, "unused", Role::Intake)
+    };
+    for monitor in [monitor, plain.monitor.replace("http", "https")] {
+        let stream = Stream::connect(of(monitor.clone())).await.unwrap();
+        let error = stream.check(Role::Intake).await.unwrap_err();
+        assert_eq!(error.name(), "NotSynced", "{error}");
+        let words = [&*monitor, "--stream-ca"];
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+    }
 }

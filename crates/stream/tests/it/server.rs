@@ -37,7 +37,7 @@ impl Server {
     }
 
     /// Starts a server with these lines in its block `jetstream`, or without JetStream if they are
-    /// `disabled`, and further lines.
+    /// `disabled`, and further lines. With a block `tls` among them, the monitoring endpoint uses TLS, too.
     pub(crate) fn with(jetstream: &str, more: &str) -> Self {
         Self::in_folder(folder(), jetstream, more)
     }
@@ -66,13 +66,14 @@ impl Server {
                 "jetstream {{ store_dir: \"{path}/data\", max_file_store: 4GB, {lines} }}\n"
             ),
         };
+        let scheme = if more.contains("tls {") { "https" } else { "http" };
         let config = format!(
-            "listen: 127.0.0.1:{port}\nhttp: 127.0.0.1:{monitor}\npid_file: \"{path}/pid\"\n\
+            "listen: 127.0.0.1:{port}\n{scheme}: 127.0.0.1:{monitor}\npid_file: \"{path}/pid\"\n\
              {jetstream}{more}\n"
         );
         fs::write(self.folder.path().join("nats.conf"), config).unwrap();
         self.url = format!("nats://127.0.0.1:{port}");
-        self.monitor = format!("http://127.0.0.1:{monitor}");
+        self.monitor = format!("{scheme}://127.0.0.1:{monitor}");
     }
 
     /// Starts the server again after it was killed.

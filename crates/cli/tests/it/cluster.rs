@@ -17,13 +17,13 @@ const DISK_MIB: u64 = 96;
 
 /// Forwards the connections to a port of this machine, until it is cut: then it forwards nothing and closes
 /// nothing, as a cable that was pulled.
-struct Proxy {
-    port: u16,
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
     is_cut: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    fn to(target: u16) -> Self {
+    pub(crate) fn to(target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let is_cut = Arc::<AtomicBool>::default();
@@ -41,6 +41,11 @@ impl Proxy {
             }
         });
         Self { port, is_cut }
+    }
+
+    /// Cuts the connections, or lets them continue.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 }
 
@@ -176,8 +181,30 @@ impl Cluster {
         let outgoing = self.routes[number].iter();
         let incoming = self.routes.iter().map(|routes| &routes[number]);
         for proxy in outgoing.chain(incoming).chain([&self.clients[number]]) {
-            proxy.is_cut.store(is_cut, Ordering::Relaxed);
+            proxy.cut(is_cut);
         }
+    }
+
+    /// Cuts two servers off from one another, or connects them again. Their clients still reach both.
+    pub(crate) fn cut_route(&self, one: usize, other: usize, is_cut: bool) {
+        self.routes[one][other].cut(is_cut);
+        self.routes[other][one].cut(is_cut);
+    }
+
+    /// Returns the number of messages of a stream that a server still has, or `None` if it does not say.
+    pub(crate) fn messages(&self, number: usize, stream: &str) -> Option<u64> {
+        let address = self.servers[number].monitor.trim_start_matches("http://");
+        let mut connection = TcpStream::connect(address).ok()?;
+        // In HTTP/1.0, the body is not in chunks.
+        connection.write_all(b"GET /jsz?streams=true HTTP/1.0\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).ok()?;
+        let found: serde_json::Value =
+            serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        let streams = found["account_details"].as_array()?.iter();
+        let mut streams =
+            streams.filter_map(|account| account["stream_detail"].as_array()).flatten();
+        streams.find(|of| of["name"] == stream)?["state"]["messages"].as_u64()
     }
 
     /// Fills the disk of a server. Returns false if this user cannot mount disks.

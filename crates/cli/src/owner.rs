@@ -13,7 +13,9 @@ use moteseal_core::identity::{MAX_PEM, encode_public_pem};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_device::runner::system_clock;
-use moteseal_grant::{BackupError, EnvelopeError, Owner, OwnerError, OwnerFileError, Share};
+use moteseal_grant::{
+    BackupError, EnvelopeError, Owner, OwnerError, OwnerFileError, Share, Stream,
+};
 use moteseal_verify::Roster;
 use serde_json::json;
 
@@ -404,8 +406,10 @@ fn forget(arguments: &Forget) -> Result<(), Failure> {
         )));
     }
     let devices = (!devices.is_empty()).then_some(&devices[..]);
-    let forgotten = |owner: &Owner| -> Vec<(DeviceId, Option<EpochNumber>)> {
-        owner.streams().iter().map(|stream| (stream.device(), stream.forgotten())).collect()
+    // What is forgotten, and whether there are keys of it again.
+    let forgotten = |owner: &Owner| -> Vec<(DeviceId, (Option<EpochNumber>, bool))> {
+        let of = |stream: &Stream| (stream.forgotten(), stream.keeps_forgotten());
+        owner.streams().iter().map(|stream| (stream.device(), of(stream))).collect()
     };
     let before = forgotten(&owner.owner);
     let changed = owner.owner.forget(epoch, devices);

@@ -215,8 +215,12 @@ impl Stream {
         cover
     }
 
-    /// Erases the keys of the epochs before `epoch`. Seals of these epochs can then be opened only with
-    /// grants and backups that were made before. Returns whether anything was erased.
+    /// Erases the keys of the epochs before `epoch`, or before those that were forgotten earlier if these are
+    /// later: columns that were added since then have keys of them. Seals of these epochs can then be opened
+    /// only with grants and backups that were made before. Returns whether anything was erased.
+    ///
+    /// The keys of columns that the device has and the owner has not added are not erased: the secret stays for
+    /// them.
     ///
     /// # Errors
     /// `EpochOutOfKeyRange` if `epoch` is after the last epoch.
@@ -224,7 +228,10 @@ impl Stream {
         if epoch > self.last() {
             return Err(KeyAccessError::EpochOutOfKeyRange);
         }
-        if epoch <= self.forgotten.unwrap_or(self.base()) || self.columns.is_empty() {
+        let before = self.forgotten.unwrap_or(self.base());
+        let epoch = epoch.max(before);
+        let is_added = self.keeps_forgotten();
+        if self.columns.is_empty() || (epoch == before && !is_added) {
             return Ok(false);
         }
         let left = |column: &Column| self.cover(column, epoch..=self.last());
@@ -238,6 +245,12 @@ impl Stream {
         }
         self.forgotten = Some(epoch);
         Ok(true)
+    }
+
+    /// Returns whether the owner has keys of epochs that were forgotten: those of columns that were added since.
+    #[must_use]
+    pub fn keeps_forgotten(&self) -> bool {
+        self.forgotten.is_some() && self.columns.iter().any(|column| column.nodes.is_none())
     }
 
     /// Returns an upper bound on the encoded length.

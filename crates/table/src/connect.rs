@@ -354,23 +354,7 @@ impl Check<'_> {
     pub(crate) async fn nodes_sync(&self) -> Result<(), OpenError> {
         let names = "'commitlog_sync', 'commitlog_sync_group_window', 'commitlog_sync_period'";
         self.each_node(names, |node, settings| {
-            let setting = |name: &str| settings.get(name).map_or("unknown", String::as_str);
-            let sync = setting("commitlog_sync");
-            let window = milliseconds(setting("commitlog_sync_group_window"));
-            let is_durable = match sync {
-                "batch" => true,
-                "group" => window.is_some_and(|window| window <= WINDOW_MS),
-                _ => false,
-            };
-            if is_durable {
-                return Ok(());
-            }
-            let found = match sync {
-                "group" => format!("group, {}", setting("commitlog_sync_group_window")),
-                "periodic" => format!("periodic, {}", setting("commitlog_sync_period")),
-                other => other.to_owned(),
-            };
-            Err(OpenError::Commitlog { node, found })
+            commitlog(settings).map_err(|found| OpenError::Commitlog { node, found })
         })
         .await
     }
@@ -456,6 +440,19 @@ fn centres(replication: &BTreeMap<String, String>) -> Vec<&str> {
     replication.iter().filter(is_centre).map(|(name, _)| name.as_str()).collect()
 }
 
+/// Returns what a node's settings of its commit log are if it acknowledges before data is on disk.
+fn commitlog(settings: &BTreeMap<String, String>) -> Result<(), String> {
+    let setting = |name: &str| settings.get(name).map_or("unknown", String::as_str);
+    let window = setting("commitlog_sync_group_window");
+    match setting("commitlog_sync") {
+        "batch" => Ok(()),
+        "group" if milliseconds(window).is_some_and(|window| window <= WINDOW_MS) => Ok(()),
+        "group" => Err(format!("group, {window}")),
+        "periodic" => Err(format!("periodic, {}", setting("commitlog_sync_period"))),
+        other => Err(other.to_owned()),
+    }
+}
+
 /// Reads a duration in a setting, such as `5ms` or `10s`.
 pub(crate) fn milliseconds(text: &str) -> Option<f64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -485,6 +482,27 @@ mod tests {
         assert_eq!(of(&[("class", simple), ("replication_factor", "3")]), "");
         assert_eq!(of(&[("class", network), ("dc1", "3")]), "dc1");
         assert_eq!(of(&[("class", network), ("dc1", "3"), ("dc2", "0"), ("dc3", "2")]), "dc1 dc3");
+    }
+
+    #[test]
+    fn a_commit_log_is_synced_before_an_acknowledgement_or_at_most_5_ms_after_it() {
+        let of = |sync: &str, window: &str| {
+            let settings = [
+                ("commitlog_sync", sync),
+                ("commitlog_sync_group_window", window),
+                ("commitlog_sync_period", "10s"),
+            ];
+            let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            commitlog(&settings.into()).err().unwrap_or_default()
+        };
+        assert_eq!(of("batch", "null"), "");
+        assert_eq!((of("group", "5ms"), of("group", "5000us")), Default::default());
+        assert_eq!(of("group", "6ms"), "group, 6ms");
+        assert_eq!(of("group", "1s"), "group, 1s");
+        assert_eq!(of("group", "null"), "group, null");
+        assert_eq!(of("periodic", "null"), "periodic, 10s");
+        assert_eq!(of("later", "null"), "later");
+        assert_eq!(commitlog(&BTreeMap::new()), Err("unknown".to_owned()));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use connect::Access;
 pub use error::OpenError;
 pub use init::{Initialized, init};
 pub use roles::{
-    Attempt, LOGIN, REVOCATION_S, Rights, Role, apply_roles, attempts, check_revocation, cql,
-    role_statements,
+    Attempt, LOGIN, REVOCATION_S, Rights, Role, accepts_plain_text, apply_roles, attempts,
+    check_revocation, cql, role_statements,
 };
 pub use store::{Options, TableStore};

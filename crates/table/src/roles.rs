@@ -3,17 +3,45 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use scylla::client::session::Session;
 use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
 use scylla::statement::unprepared::Statement;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::address::{Address, Password};
 use crate::connect::{Check, attempt, connect};
 use crate::error::OpenError;
 use crate::init::CHANGE;
+
+/// The time within which a node answers the first frame.
+const PLAIN: Duration = Duration::from_secs(5);
+/// A frame of CQL, version 4, that asks for the options of the node. It needs no login.
+const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
+/// The first byte of a node's frame of CQL, version 4.
+const RESPONSE: u8 = 0x84;
+
+/// Returns whether a node (`HOST:PORT`) answers clients without TLS.
+///
+/// # Errors
+/// Why this is unknown, as text.
+pub async fn accepts_plain_text(node: &str) -> Result<bool, String> {
+    let connected = timeout(PLAIN, TcpStream::connect(node)).await;
+    let stream = connected.map_err(|_| "the node does not answer".to_owned())?;
+    let mut stream = stream.map_err(|error| error.to_string())?;
+    let mut first = [0];
+    let answer = async {
+        stream.write_all(&OPTIONS).await?;
+        stream.read_exact(&mut first).await
+    };
+    // A node with TLS sends an alert, closes the connection, or waits for more of the handshake.
+    Ok(matches!(timeout(PLAIN, answer).await, Ok(Ok(_))) && first == [RESPONSE])
+}
 
 /// The longest time that a revocation may take, in seconds. Cassandra's caches of roles and permissions
 /// must not be older.

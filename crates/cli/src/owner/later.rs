@@ -10,7 +10,7 @@ use moteseal_core::confidential::{ColumnId, KeyAccessError, KeyRequest};
 use moteseal_core::record::DeviceId;
 use moteseal_core::schema::Schema;
 use moteseal_device::runner::system_clock;
-use moteseal_grant::{Owner, OwnerError, encode_stream_secret};
+use moteseal_grant::{Owner, OwnerError, Stream, encode_stream_secret};
 use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, Proven, ReadError, Roster, StreamReader};
 use serde_json::json;
@@ -81,6 +81,7 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
     if !added.is_empty() {
         lines.push(OLD_BACKUPS.to_owned());
     }
+    lines.extend(forgotten_again(&file.owner, &roster, &added));
     report_lines(lines, || {
         let column = |(device, name): &(DeviceId, String)| json!([name_of(&roster, *device), name]);
         json!({
@@ -89,6 +90,18 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
         })
     })?;
     sealed.refusal()
+}
+
+/// Returns what to do if added columns have keys of a time that the owner had forgotten.
+fn forgotten_again(owner: &Owner, roster: &Roster, added: &[(DeviceId, String)]) -> Option<String> {
+    let is_added = |stream: &&Stream| added.iter().any(|(device, _)| *device == stream.device());
+    let streams = owner.streams().iter().filter(is_added).filter(|stream| stream.keeps_forgotten());
+    let latest = streams.filter_map(Stream::forgotten).max()?;
+    Some(format!(
+        "the owner's file has keys of these columns from before the time that was forgotten; erase them when all columns \
+         are added: moteseal owner forget --before {}",
+        start_text(roster, latest)
+    ))
 }
 
 /// Checks that the files have seals of each chosen device, or of a device of the owner. `seen` has the

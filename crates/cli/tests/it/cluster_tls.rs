@@ -73,6 +73,12 @@ fn a_cloud_uses_engines_over_tls_and_refuses_other_authorities_and_servers_witho
     // Each is refused at the start, with one line.
     let plain_port: u16 =
         cassandra.address("k").hosts[0].rsplit(':').next().unwrap().parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (port, accepts) in [(cassandra.tls_port(), false), (plain_port, true)] {
+        let found =
+            runtime.block_on(moteseal_table::accepts_plain_text(&format!("127.0.0.1:{port}")));
+        assert_eq!(found, Ok(accepts), "policy check tries it");
+    }
     let none = scene.path("none.pem").display().to_string();
     for (store, code, name, word) in [
         (table(cassandra.tls_port(), Some(&other)), 2, "TableTls", "?ca=FILE"),

@@ -229,17 +229,22 @@ fn a_column_that_is_added_later_is_granted_while_old_grants_still_open_and_the_o
         assert!(make("none", "pressure", &hours(3)).failed(2).contains("UnknownColumn"));
         let forget = |hour| {
             let forget = format!("owner forget {owner} --before {}", hours(hour));
-            with_roster(&scene, &forget).done();
+            with_roster(&scene, &forget).done().stderr
         };
-        forget(1);
+        let erased = forget(1);
+        assert!(erased.contains("erased of dev1"), "{erased}");
         let bundle = scene.names("bundles").pop().unwrap();
         let add = if from_seal {
             format!("owner add-columns {owner} --seals bundles/{bundle}")
         } else {
             format!("owner add-columns {owner} --device dev1 {later}")
         };
-        let added = with_roster(&scene, &format!("--json {add}")).done().json()["added"].clone();
-        assert_eq!(added, serde_json::json!([["dev1", "pressure"]]));
+        let added = with_roster(&scene, &add).done();
+        let expected =
+            ["dev1  pressure", "1 column added", "owner forget --before 2026-01-01T01:00:00Z"];
+        assert!(expected.iter().all(|line| added.stderr.contains(line)), "{added:?}");
+        assert!(forget(1).contains("erased of dev1"));
+        assert!(forget(1).contains("nothing to erase"));
         // Nothing is left to add.
         let again = with_roster(&scene, &format!("--json {add}")).done().json()["added"].clone();
         assert_eq!(again, serde_json::json!([]));

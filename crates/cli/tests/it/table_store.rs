@@ -164,3 +164,33 @@ fn a_cloud_uses_a_renewed_role_without_a_restart() {
     let get = ["get", "dev1", "--from", cloud.url("http"), "--rate", "1", "--format", "csv"];
     assert_eq!(scene.with_roster(&get).done().out.lines().count(), 241);
 }
+
+/// A process without a stream, with the user of a worker, writes a backup into the tables of a cluster.
+#[test]
+fn a_backup_of_one_keyspace_is_restored_into_another_one() {
+    let (scene, cassandra) = (Scene::new(), shared());
+    let cloud_of = |keyspace: &str| {
+        let url = cassandra.address(keyspace).to_string();
+        scene.run(&["store", "init", "--replicas", "1", "--store", &url]).done();
+        (scene.cloud(&url), url)
+    };
+    scene.table("data.csv", 3_000);
+    scene.seal("data.csv", "dev1", &[]).done();
+    scene.seal("data.csv", "dev2", &["--scheme", "tree"]).done();
+    let (old, _) = cloud_of("backed_up");
+    scene.run(&["push", "bundles", "--to", &old.url]).done();
+    let export = ["store", "export", "backup", "--from", &old.url, "--json"];
+    assert_eq!(scene.with_roster(&export).done().json()["seals"], 100);
+    let (new, url) = cloud_of("restored");
+    let import = ["store", "import", "backup", "--to", &new.url, "--json"];
+    let imported = scene.run(&import).done().json();
+    assert_eq!((&imported["seals"], &imported["skipped"]), (&100.into(), &0.into()));
+    let check = scene.with_roster(&["store", "check", &url]).done();
+    assert!(check.out.contains("whole; 100 seals"), "{check:?}");
+    let rows = |url: &str| {
+        let get = ["get", "dev2", "--from", url, "--rate", "1", "--format", "csv"];
+        let range = ["--since", "2026-01-01", "--until", "2026-01-03"];
+        scene.with_roster(&[&get[..], &range].concat()).done().out
+    };
+    assert_eq!(rows(&new.url), rows(&old.url));
+}

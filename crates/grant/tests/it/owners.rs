@@ -160,6 +160,39 @@ fn columns_that_are_added_later_start_from_the_successor_of_the_secret() {
     check(&owner, 1020);
 }
 
+/// A column that is added later has a root, which opens what was forgotten.
+#[test]
+fn what_was_forgotten_is_erased_of_columns_that_are_added_later_by_forgetting_it_again() {
+    let mut owner = alice(1);
+    let light = [(column("light"), "light")];
+    owner.forget(EpochNumber(1100), None).unwrap();
+    assert_eq!(owner.forget(EpochNumber(1100), None).unwrap(), 0, "nothing is left");
+    owner.add_columns(device(0), &light).unwrap();
+    assert!(owner.streams_of(device(0))[0].keeps_forgotten());
+    let successor = secret_of(0).next();
+    let past = successor.column(column("light")).cover(BASE..=EpochNumber(1099));
+    let has = |owner: &Owner, key: &[u8; 32]| {
+        owner.encode().unwrap().windows(32).any(|window| window == key)
+    };
+    assert!(has(&owner, successor.expose()));
+    // An earlier time forgets what was forgotten, too.
+    let mut owner = Owner::decode(&owner.encode().unwrap()).unwrap();
+    assert_eq!(owner.forget(EpochNumber(1050), None).unwrap(), 1);
+    let owner = Owner::decode(&owner.encode().unwrap()).unwrap();
+    let stream = &owner.streams_of(device(0))[0];
+    assert!(!stream.keeps_forgotten() && stream.forgotten() == Some(EpochNumber(1100)));
+    assert!(!has(&owner, successor.expose()));
+    assert!(past.iter().all(|node| !has(&owner, node.expose())));
+    // The keys of later epochs are there.
+    let [_, roster, _] = rosters();
+    let (recipients, devices) = (to(&Identity::generate()), [device(0)]);
+    let signed = owner.sign_grant(&request(&devices, &recipients, 1100, 2000), &roster).unwrap();
+    let seal = seal(device(0), "light", 1100);
+    let (key, commitment) = key_of(&successor, &seal);
+    let grant = OpenGrant::verify(&signed, &roster).unwrap();
+    assert_eq!(grant.keys().seal_key(&seal, &commitment).unwrap().expose(), key.expose());
+}
+
 #[test]
 fn a_column_in_a_seal_is_added_to_the_secret_from_which_the_device_derived_its_key() {
     let mut owner = alice(2);

@@ -156,6 +156,12 @@ fn table(policy: &Policy, folder: &Folder, done: &mut Vec<Attempt>) -> Result<()
             let note = Some("add ?ca=FILE to table.store".to_owned());
             done.push(Attempt { note, ..attempt });
         }
+    } else {
+        let runtime = runtime()?;
+        for host in &keyspace.address.hosts {
+            let found = runtime.block_on(moteseal_table::accepts_plain_text(host));
+            done.push(Attempt::new((&at, host), "connect without TLS", false, found));
+        }
     }
     let mut users = Vec::new();
     for (name, process) in &policy.processes {

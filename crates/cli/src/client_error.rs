@@ -14,6 +14,7 @@ pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
     let text = error.to_string();
     let device = match error {
         Error::Rejected(rejected) => rejected.device(),
+        Error::Bundle(fault) => fault.device(),
         _ => None,
     };
     let text = device.map_or_else(|| text.clone(), |device| with_name(roster, device, &text));

@@ -10,7 +10,8 @@ use moteseal_client::decrypt::{Withheld, WithheldColumn};
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
 use moteseal_client::{
-    Omission, Redaction, Report, Rows, SanitisedColumn, SealGap, Sink, Standing, start_text,
+    DeviceReport, Omission, Redaction, Report, Rows, SanitisedColumn, SealGap, Sink, Standing,
+    start_text,
 };
 use moteseal_core::confidential::KeyAccessError;
 use moteseal_core::record::Round;
@@ -200,17 +201,7 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
         if let Some(redaction) = &device.redaction {
             left_out(&device.name, redaction, roster);
         }
-        for WithheldColumn { column, reason, rows, .. } in &device.withheld {
-            if *rows == 0 {
-                continue;
-            }
-            diagnostic(format_args!(
-                "{:<12} {column} is empty in {}: {}: {reason}",
-                device.name,
-                count(*rows, "row"),
-                reason.name()
-            ));
-        }
+        withheld_lines(device);
         for SanitisedColumn { column, by, policy, rows } in &device.sanitised {
             diagnostic(format_args!(
                 "{:<12} {column} is sanitised by {by} in {}: {policy}",
@@ -234,6 +225,21 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
         count(report.signatures, "signature"),
         bytes(report.bytes)
     ));
+}
+
+/// Prints to stderr which columns of a device are not readable, and why.
+pub(crate) fn withheld_lines(device: &DeviceReport) {
+    for WithheldColumn { column, reason, rows, .. } in &device.withheld {
+        if *rows == 0 {
+            continue;
+        }
+        diagnostic(format_args!(
+            "{:<12} {column} is empty in {}: {}: {reason}",
+            device.name,
+            count(*rows, "row"),
+            reason.name()
+        ));
+    }
 }
 
 /// Prints what a redacted proof leaves out of the seals of a device: at most eight lines of each kind.

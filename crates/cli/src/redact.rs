@@ -1,12 +1,13 @@
-//! `moteseal redact` and `moteseal merge`: proofs that show less, and proofs that show what several
-//! proofs show.
+//! `moteseal redact` and `moteseal merge`: proofs that show less of a proof or of bundles, and proofs
+//! that show what several proofs show.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_client::bundles::{StreamFile, device_name};
 use moteseal_client::redact::{
-    FEW_READINGS, Guessable, Keep, KeptReadings, MergeError, Redacted, merge, redact,
+    BundleProof, FEW_READINGS, Guessable, Keep, KeptReadings, MergeError, Redacted, merge, redact,
 };
 use moteseal_client::{Error, Report, start_text};
 use moteseal_core::record::{EpochNumber, SealIndex};
@@ -19,7 +20,7 @@ use crate::files;
 use crate::progress::count;
 use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::{When, when};
-use crate::verify::open;
+use crate::verify::{expand, open};
 
 /// The roster, and the file to write.
 #[derive(Args, Debug)]
@@ -35,8 +36,10 @@ pub(crate) struct Common {
     pub(crate) out: PathBuf,
 }
 
-/// Make a proof that shows less of a proof, for somebody else. It verifies without what was left out,
-/// and `moteseal verify` states what is missing. Needs no key and no network.
+/// Make a proof that shows less of a proof or of bundles, for somebody else. It verifies without what was
+/// left out, and `moteseal verify` states what is missing. Needs no key and no network.
+///
+/// A proof of bundles is always a redacted one: bundles do not show that a device sealed no more.
 ///
 /// Every option states what to keep. Nothing of the readings that are left out remains in the file:
 /// digests take their place. These digests are not blinded. A reader who can guess the plain readings
@@ -47,12 +50,15 @@ pub(crate) struct Common {
                   moteseal redact p.mproof --since 2026-01-01 --until 2026-01-02 -o day.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n  \
                   moteseal redact p.mproof --devices dev2 --events 12/17,12/40-42 -o four.mproof \\\n      \
+                  --roster roster.cbor --operator keys/op.pub.pem\n  \
+                  moteseal redact bundles/*.mseal --columns temperature --drop -o some.mproof \\\n      \
                   --roster roster.cbor --operator keys/op.pub.pem\n\n\
                   `moteseal get --proof p.mproof` saves a proof. Single readings (--events) can be kept of trees.\n\n\
-                  Exit codes: 0 written, 3 the proof is rejected.")]
+                  Exit codes: 0 written, 3 a file is rejected.")]
 pub(crate) struct Redact {
-    /// The proof (.mproof)
-    proof: PathBuf,
+    /// A proof (.mproof); or bundles (.mseal), or directories of bundles
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// The devices to keep, separated by commas; default: all
     #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
     devices: Vec<String>,
@@ -78,7 +84,7 @@ pub(crate) struct Redact {
     #[arg(long, value_name = "COLUMN", value_delimiter = ',', requires = "drop")]
     columns: Vec<String>,
     /// Leave out the cells of the columns that --columns does not name. To hide columns that stay in
-    /// the proof, encrypt them, and grant only those that may be read (`moteseal grant`)
+    /// the new proof, encrypt them, and grant only those that may be read (`moteseal grant`)
     #[arg(long, requires = "columns")]
     drop: bool,
     #[command(flatten)]
@@ -120,16 +126,21 @@ fn readings(text: &str) -> Result<KeptReadings, String> {
 }
 
 impl Common {
-    /// Opens the proofs and the roster. No input file may be replaced, nor those in `also_read`.
+    /// Opens the roster. No input file may be replaced: none of `inputs`, nor those in `also_read`.
+    fn open_roster(&self, inputs: &[PathBuf], also_read: &[&PathBuf]) -> Result<Roster, Failure> {
+        let read = inputs.iter().chain([&self.roster, &self.operator]);
+        let read: Vec<&PathBuf> = read.chain(also_read.iter().copied()).collect();
+        distinct(&[("--out", Some(self.out.as_path()))], &read)?;
+        files::roster(&self.roster, &self.operator)
+    }
+
+    /// Opens the roster and the proofs. No input file may be replaced, nor those in `also_read`.
     pub(crate) fn open(
         &self,
         proofs: &[PathBuf],
         also_read: &[&PathBuf],
     ) -> Result<(Roster, Vec<StreamFile>), Failure> {
-        let read = proofs.iter().chain([&self.roster, &self.operator]);
-        let read: Vec<&PathBuf> = read.chain(also_read.iter().copied()).collect();
-        distinct(&[("--out", Some(self.out.as_path()))], &read)?;
-        let roster = files::roster(&self.roster, &self.operator)?;
+        let roster = self.open_roster(proofs, also_read)?;
         let streams = proofs.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
         Ok((roster, streams))
     }
@@ -150,8 +161,9 @@ impl Common {
 }
 
 pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
-    let Redact { proof, devices, since, until, events, columns, drop, common } = arguments;
-    let (roster, mut streams) = common.open(std::slice::from_ref(proof), &[])?;
+    let Redact { files: given, devices, since, until, events, columns, drop, common } = arguments;
+    let given = expand(given)?;
+    let roster = common.open_roster(&given, &[])?;
     let keeps_all = devices.is_empty() && events.is_empty() && columns.is_empty();
     if keeps_all && since.is_none() && until.is_none() {
         return Err(Failure::usage(
@@ -169,19 +181,55 @@ pub(crate) fn run_redact(arguments: &Redact) -> Result<(), Failure> {
         readings: events.clone(),
         columns: if *drop { columns.clone() } else { Vec::new() },
     };
-    let Some(stream) = streams.pop() else { return Ok(()) };
-    let redacted = redact(stream, proof, &roster, &keep, &common.out);
-    let Redacted { report, guessable } = redacted.map_err(|error| {
-        let failure = client_error::failure(&roster, &error);
-        match error {
-            // The failure names the file that could not be written.
-            Error::Output(_) => failure,
-            _ => failure.with(files::likeness(proof)).about(proof),
-        }
-    })?;
+    let (source, subject) = (source(&given, &roster)?, subject(&given));
+    let redacted = redact(source, subject, &roster, &keep, &common.out);
+    let Redacted { report, guessable } =
+        redacted.map_err(|error| rejected(&roster, &error, subject))?;
     common.report(&roster, &report)?;
     warn(&roster, guessable);
     Ok(())
+}
+
+/// Opens a proof, or makes a proof of bundles.
+pub(crate) fn source<'r>(
+    given: &[PathBuf],
+    roster: &'r Roster,
+) -> Result<Box<dyn Read + 'r>, Failure> {
+    let mut bundles = BundleProof::new(roster);
+    for file in given {
+        let stream = open(file)?;
+        if !stream.is_proof() {
+            bundles.add(stream).map_err(|error| rejected(roster, &error, file))?;
+        } else if given.len() == 1 {
+            return Ok(Box::new(stream));
+        } else {
+            return Err(Failure::usage(format_args!(
+                "{} is a proof; redact each proof by itself, and put the new proofs together with \
+                 `moteseal merge`",
+                file.display()
+            )));
+        }
+    }
+    let proof = bundles.finish();
+    Ok(Box::new(proof.map_err(|error| rejected(roster, &error, subject(given)))?))
+}
+
+/// Returns what a failure that concerns all input is about.
+pub(crate) fn subject(given: &[PathBuf]) -> &Path {
+    match given {
+        [file] => file,
+        _ => Path::new("the bundles"),
+    }
+}
+
+/// Returns the failure for an error about a file, or about several files that `path` names together.
+fn rejected(roster: &Roster, error: &Error, path: &Path) -> Failure {
+    let failure = client_error::failure(roster, error);
+    match error {
+        // The failure names the file that could not be written.
+        Error::Output(_) => failure,
+        _ => failure.with(files::likeness(path)).about(path),
+    }
 }
 
 /// Warns of readings that can be guessed.

@@ -8,7 +8,7 @@ use moteseal_client::bundles::{
     BundleError, BundleFault, BundleReport, BundleVerifier, StreamFile, device_name,
 };
 use moteseal_client::decrypt::SealKeys;
-use moteseal_client::proof::{Scope, verify_sanitised};
+use moteseal_client::proof::{Scope, verify_sanitised, verify_with_keys};
 use moteseal_client::{Incomplete, Lack, NoRows, PinnedSeals, Report, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
@@ -18,11 +18,14 @@ use serde_json::{Value, json};
 
 use crate::client_error;
 use crate::cloud_query::Pins;
-use crate::destination::{Destination, check_keys, distinct, incomplete, report_lines};
+use crate::destination::{
+    Destination, check_keys, distinct, incomplete, report_lines, withheld_lines,
+};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key_files::KeyFiles;
 use crate::progress::{bar, count, range, spinner, thousands};
+use crate::redact::{source, subject};
 use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::span;
 
@@ -30,7 +33,8 @@ use crate::time::span;
 /// trusts only the operator's key.
 ///
 /// For bundles, this checks every signature and every reading, and that no seal is missing between
-/// the first and the last seal of each device.
+/// the first and the last seal of each device. With --grant, it also decrypts them, and reports which
+/// columns the grant does not open.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
@@ -96,11 +100,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             return proof(arguments, path, stream, &roster, pinned.as_ref());
         }
-        if arguments.keys.is_given() {
-            return Err(Failure::usage(
-                "--grant and --stream-secret are only for the rows of a proof; a bundle is verified without keys",
-            ));
-        }
         if !arguments.accepted.is_empty() {
             return Err(Failure::usage(
                 "--accept-sanitised is only for a proof; a bundle has no sanitised columns",
@@ -141,10 +140,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let (reports, faults) = bundles.finish();
     problems.extend(faults.iter().map(problem));
+    let decrypted = if problems.is_empty() { decrypted(arguments, &given, &roster)? } else { None };
     let mut out = Stdout::lock();
     if is_json() {
         let objects: Vec<Value> = problems.iter().map(Failure::to_json).collect();
-        let devices: Vec<Value> = reports.iter().map(report_json).collect();
+        let with_keys = |report| report_json(report, decrypted.as_ref());
+        let devices: Vec<Value> = reports.iter().map(with_keys).collect();
         out.line(
             json!({ "verified": problems.is_empty(), "devices": devices, "problems": objects }),
         )?;
@@ -152,6 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         for report in &reports {
             out.line(report_line(report, &roster))?;
         }
+        decrypted.iter().flat_map(|report| &report.devices).for_each(withheld_lines);
     }
     // Print each problem once, in the order of the files. The most severe problem determines the
     // exit code.
@@ -162,10 +164,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for problem in &problems {
         diagnostic(format_args!("moteseal: {problem}"));
     }
-    last.map_or(Ok(()), |last| {
-        let exit = gravest.unwrap_or(last.exit());
-        Err(last.with_exit(exit))
-    })
+    let Some(last) = last else {
+        return decrypted.as_ref().map_or(Ok(()), check_keys);
+    };
+    let exit = gravest.unwrap_or(last.exit());
+    Err(last.with_exit(exit))
+}
+
+/// Decrypts bundles that have been verified, if there are keys. Reads the files again. Returns the report,
+/// which has the columns that the keys do not open.
+fn decrypted(
+    arguments: &Arguments,
+    given: &[PathBuf],
+    roster: &Roster,
+) -> Result<Option<Report>, Failure> {
+    let keys = arguments.keys.open(roster)?;
+    let Some(mut keys) = keys.set() else { return Ok(None) };
+    let (source, subject) = (source(given, roster)?, subject(given));
+    let verified = verify_with_keys(source, subject, roster, None, &mut keys, &mut NoRows);
+    let (_, report) = verified.map_err(|error| proof_failure(roster, subject, &error))?;
+    Ok(Some(report))
 }
 
 /// Opens a bundle or a proof. Rejects an empty file.
@@ -336,8 +354,10 @@ fn report_line(report: &BundleReport, roster: &Roster) -> String {
     )
 }
 
-fn report_json(report: &BundleReport) -> Value {
-    json!({
+/// Returns the report of a device's bundles, with the columns that the reader's keys do not open if there
+/// are keys.
+fn report_json(report: &BundleReport, decrypted: Option<&Report>) -> Value {
+    let mut value = json!({
         "device": report.device.to_string(),
         "name": report.name,
         "seals": report.seals,
@@ -347,5 +367,13 @@ fn report_json(report: &BundleReport) -> Value {
         "last_epoch": report.last_epoch.0,
         "events": report.events,
         "restarts": report.restarts,
-    })
+    });
+    let devices = decrypted.iter().flat_map(|decrypted| &decrypted.devices);
+    for device in devices.filter(|device| device.device == report.device) {
+        let withheld = device.to_json().get("withheld").cloned();
+        if let (Some(value), Some(withheld)) = (value.as_object_mut(), withheld) {
+            value.insert("withheld".to_owned(), withheld);
+        }
+    }
+    value
 }

@@ -10,7 +10,7 @@ use moteseal_api::ErrorKind;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::{Authentic, History, Incomplete, Seal};
-use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use moteseal_verify::{Event, Proven, ReadError, Roster, StreamReader};
 
 /// A bundle or a proof that is read once, from start to end. It may have any size and may come from
 /// a pipe.
@@ -350,21 +350,38 @@ pub fn device_name(roster: &Roster, device: DeviceId) -> String {
 }
 
 /// Returns the authentic seals of a stream, each once, with the number of their readings.
+fn read(source: impl Read, roster: &Roster) -> Result<Vec<(Seal<Authentic>, u32)>, BundleFault> {
+    // Each seal is kept once, so that a file that repeats a seal needs no more memory.
+    let mut seals = BTreeMap::new();
+    each_part::<BundleFault>(source, roster, &mut |proven| {
+        let statement = proven.seal.statement();
+        let key = (statement.device, statement.index, proven.seal.digest().0);
+        seals.insert(key, (proven.seal.clone(), proven.sample.len()));
+        Ok(())
+    })?;
+    Ok(seals.into_values().collect())
+}
+
+/// Verifies a stream of bundles, and passes each of its parts to `visit`: at least one.
 ///
 /// A bundle must have all readings that the device kept. If it contains the manifest of the epoch,
 /// it must have the readings of all levels from the manifest's round on. A seal without all of
 /// these readings is authentic, but it is not a bundle.
-fn read(
+///
+/// # Errors
+/// The error of the stream, a [`BundleFault`], or the error of `visit`. What `visit` made of the parts
+/// must then be discarded.
+pub(crate) fn each_part<E: From<ReadError> + From<BundleFault>>(
     mut source: impl Read,
     roster: &Roster,
-) -> Result<Vec<(Seal<Authentic>, u32)>, BundleFault> {
-    // Each seal is kept once, so that a file that repeats a seal needs no more memory.
-    let mut seals = BTreeMap::new();
+    visit: &mut dyn FnMut(&Proven<'_>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut reader = StreamReader::new(roster, Limits::default());
     // In a group with a budget, the highest round of the manifests of each epoch. The highest round
     // requires the fewest readings.
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
-    let mut visit = |event: Event<'_>| {
+    let mut is_empty = true;
+    let mut check = |event: Event<'_>| {
         if let Event::Manifest(manifest, _) = &event {
             let round = rounds.entry(manifest.epoch()).or_insert(Round(0));
             *round = manifest.round().max(*round);
@@ -374,28 +391,25 @@ fn read(
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
         let round = rounds.get(&epoch).filter(|_| roster.budget(epoch).is_some());
         let from_round = proven.whole_from().zip(round).is_some_and(|(from, round)| from <= *round);
-        let (present, all) = (proven.sample.len(), statement.counters.total());
         if !proven.is_whole() && !from_round {
+            let (present, all) = (proven.sample.len(), statement.counters.total());
             let name = device_name(roster, device);
-            return Err(BundleFault::NotWhole { device, name, index, epoch, present, all });
+            return Err(BundleFault::NotWhole { device, name, index, epoch, present, all }.into());
         }
-        seals.insert((device, index, proven.seal.digest().0), (proven.seal.clone(), present));
-        Ok(())
+        is_empty = false;
+        visit(&proven)
     };
     let mut chunk = vec![0; 64 << 10];
     loop {
         match source.read(&mut chunk) {
             Ok(0) => break,
-            Ok(length) => reader.feed::<BundleFault>(&chunk[..length], &mut visit)?,
+            Ok(length) => reader.feed::<E>(&chunk[..length], &mut check)?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(BundleFault::from(error).into()),
         }
     }
-    reader.finish::<BundleFault>(&mut visit)?;
-    if seals.is_empty() {
-        return Err(BundleFault::Empty);
-    }
-    Ok(seals.into_values().collect())
+    reader.finish::<E>(&mut check)?;
+    if is_empty { Err(BundleFault::Empty.into()) } else { Ok(()) }
 }
 
 /// Returns the faults in the chain of a device's seals, from the device's first seal on.

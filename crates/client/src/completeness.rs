@@ -251,7 +251,9 @@ impl Report {
 }
 
 impl DeviceReport {
-    fn to_json(&self) -> Value {
+    /// Returns the report as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
         let outage = |outage: &Outage| {
             let from = outage.from.map(|from| from.0);
             json!({"from": from, "to": outage.to.0, "index": outage.index.0})

@@ -9,6 +9,7 @@ use moteseal_api::{ErrorKind, QueryError};
 use moteseal_net::NetError;
 use moteseal_verify::ReadError;
 
+use crate::bundles::BundleFault;
 use crate::pinned::RosterNotLater;
 use crate::redact::{RedactError, SanitiseError};
 use crate::rejection::{Rejected, Rejection};
@@ -46,6 +47,9 @@ pub enum Error {
     /// An answer with urgent events was rejected.
     #[error(transparent)]
     Urgent(#[from] UrgentRejected),
+    /// A file is not a bundle, or it cannot be read.
+    #[error(transparent)]
+    Bundle(Box<BundleFault>),
     /// Proofs cannot be redacted or merged as requested.
     #[error(transparent)]
     Redact(#[from] RedactError),
@@ -69,6 +73,7 @@ impl Error {
             Self::Net(error) => error.name(),
             Self::Rejected(rejected) => rejected.name(),
             Self::Urgent(error) => error.name(),
+            Self::Bundle(fault) => fault.name(),
             Self::Redact(error) => error.name(),
             Self::Sanitise(error) => error.name(),
             Self::Output(error) => error.name(),
@@ -86,6 +91,7 @@ impl Error {
             Self::Net(error) => net_kind(error),
             Self::Rejected(rejected) => rejected.kind(),
             Self::Urgent(error) => error.kind(),
+            Self::Bundle(fault) => fault.kind(),
             Self::Redact(error) => error.kind(),
             Self::Sanitise(error) => error.kind(),
             Self::Output(error) => error.kind(),
@@ -124,6 +130,12 @@ impl From<Stop> for Error {
 impl From<Rejection> for Error {
     fn from(rejection: Rejection) -> Self {
         Self::Rejected(Box::new(rejection.into()))
+    }
+}
+
+impl From<BundleFault> for Error {
+    fn from(fault: BundleFault) -> Self {
+        Self::Bundle(Box::new(fault))
     }
 }
 

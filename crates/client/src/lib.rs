@@ -69,7 +69,7 @@
 //! | decrypt the columns that a grant opens | [`decrypt`], [`Session::with_keys`] |
 //! | write rows | [`output`]: tables, CSV, JSON lines, Arrow, Parquet |
 //! | verify a saved response or bundles offline | [`proof`], [`bundles`] |
-//! | show less of a saved response, or merge two | [`redact`](mod@redact) |
+//! | show less of a saved response or of bundles, or merge two | [`redact`](mod@redact) |
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |

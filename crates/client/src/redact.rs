@@ -1,6 +1,6 @@
 //! Redacts and merges proofs (`spec/answers.md`, section 7.1). A redacted proof shows less than the
-//! proof that it was made from, and verifies without it: digests take the place of what was left out.
-//! Nobody has to sign, and nothing is decrypted.
+//! proof or the bundles that it was made from, and verifies without them: digests take the place of what
+//! was left out. Nobody has to sign, and nothing is decrypted. [`BundleProof`] makes a proof of bundles.
 //!
 //! A redacted proof never passes for a complete one, or for a uniform sample: its scope is
 //! [`Scope::Redacted`], the report of its verification is never complete, and estimators refuse its
@@ -9,12 +9,14 @@
 //! Both functions verify what they read and what they write. The new file appears when all of it has
 //! been verified.
 
+mod bundles;
 mod merge;
 mod output;
 mod part;
 mod sanitise;
 mod tree;
 
+pub use bundles::{BundleProof, BundleProofReader};
 pub use merge::{MergeError, merge};
 pub use sanitise::{NewColumn, Sanitisation, SanitiseError, sanitise};
 
@@ -104,7 +106,7 @@ impl KeptReadings {
 #[non_exhaustive]
 pub enum RedactError {
     /// The proof does not have this device.
-    #[error("the proof has no readings of {name}; it has those of {known}")]
+    #[error("there are no readings of {name}; there are those of {known}")]
     NotInProof {
         /// The name of the device.
         name: String,
@@ -118,7 +120,7 @@ pub enum RedactError {
         index: SealIndex,
     },
     /// A reading that should be kept is not in the proof.
-    #[error("{}; keep only readings that it shows", unavailable((*first, *last), *index, *found))]
+    #[error("{}; keep only readings that are there", unavailable((*first, *last), *index, *found))]
     ReadingUnavailable {
         /// The index of the seal.
         index: SealIndex,
@@ -141,7 +143,7 @@ pub enum RedactError {
         index: SealIndex,
     },
     /// A column that should be kept is in no seal of the proof.
-    #[error("no seal of the proof has a column {column:?}; they have {known}")]
+    #[error("no seal that is kept has a column {column:?}; they have {known}")]
     UnknownColumn {
         /// The name of the column.
         column: String,
@@ -186,12 +188,12 @@ pub enum RedactError {
         index: SealIndex,
     },
     /// Nothing of the proof would be left.
-    #[error("nothing of the proof would be left; keep other devices, epochs or readings")]
+    #[error("nothing would be left; keep other devices, epochs or readings")]
     NothingLeft,
-    /// The proofs have different seals under one index, so they are not parts of one original.
+    /// The files have different seals under one index, so they are not parts of one original.
     #[error(
-        "the proofs have different seals of {name} under index {index}: {name} signed two histories, \
-         and proofs of both cannot be merged"
+        "the files have different seals of {name} under index {index}: {name} signed two histories, \
+         and one proof cannot show both; keep both files as evidence"
     )]
     NotOneOriginal {
         /// The name of the device.
@@ -199,22 +201,24 @@ pub enum RedactError {
         /// The index of the seals.
         index: SealIndex,
     },
-    /// The proofs are too large to be merged in memory.
-    #[error("the proofs have more than {limit} MiB together; redact them before they are merged")]
+    /// The proofs or bundles are too large to be put together in memory.
+    #[error(
+        "the files have more than {limit} MiB together; give fewer bundles at a time, or redact the \
+         proofs before they are merged"
+    )]
     ProofTooLarge {
         /// The limit, in MiB.
         limit: usize,
     },
 }
 
-/// Describes which readings of a seal a proof lacks.
+/// Describes which readings of a seal are missing.
 fn unavailable((first, last): (u32, u32), index: SealIndex, found: u64) -> String {
     match found {
-        0 if first == last => format!("the proof does not show reading {first} of seal {index}"),
-        0 => format!("the proof shows none of the readings {first} to {last} of seal {index}"),
-        _ => format!(
-            "the proof shows only {found} of the readings {first} to {last} of seal {index}"
-        ),
+        0 if first == last => format!("there is no reading {first} of seal {index}"),
+        0 => format!("there is none of the readings {first} to {last} of seal {index}"),
+        1 => format!("there is only 1 of the readings {first} to {last} of seal {index}"),
+        _ => format!("there are only {found} of the readings {first} to {last} of seal {index}"),
     }
 }
 
@@ -251,7 +255,8 @@ impl RedactError {
 moteseal_api::named_error!(RedactError);
 
 /// Writes a proof that shows only what `keep` names of the proof in `source`, whose path is `path`.
-/// `source` may be redacted already. The new proof is written to `out`.
+/// `source` may be redacted already, or a proof of bundles ([`BundleProof`]). The new proof is written to
+/// `out`.
 ///
 /// Seals outside the range are left out, except the statements of those that lead from the last kept
 /// seal to a signature. Manifests are left out.

@@ -46,7 +46,7 @@ fn three_groups() -> (Scene, Cloud) {
 }
 
 /// Three hours of readings with three groups, sealed by the scheme.
-fn three_groups_as(scheme: &str) -> (Scene, Cloud) {
+pub(crate) fn three_groups_as(scheme: &str) -> (Scene, Cloud) {
     let scene = Scene::new();
     let mut text = String::from("ts,humidity,temperature,power\n");
     for i in 0..1800_u64 {
@@ -66,13 +66,13 @@ fn get(scene: &Scene, cloud: &Cloud, name: &str, more: &str) -> Run {
 }
 
 /// Returns the columns of a table after the five that every table has, line by line.
-fn columns(scene: &Scene, path: &str) -> Vec<Vec<String>> {
+pub(crate) fn columns(scene: &Scene, path: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(scene.path(path)).unwrap();
     text.lines().map(|line| line.split(',').skip(5).map(str::to_owned).collect()).collect()
 }
 
 /// Returns some of the columns of a table.
-fn only(table: &[Vec<String>], names: &[&str]) -> Vec<Vec<String>> {
+pub(crate) fn only(table: &[Vec<String>], names: &[&str]) -> Vec<Vec<String>> {
     let place = |name: &&str| table[0].iter().position(|column| column == name).unwrap();
     let places: Vec<usize> = names.iter().map(place).collect();
     table.iter().map(|row| places.iter().map(|at| row[*at].clone()).collect()).collect()

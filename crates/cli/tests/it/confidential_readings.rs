@@ -19,7 +19,7 @@ fn with_roster(scene: &Scene, command: &str) -> crate::scene::Run {
 }
 
 /// An owner with the secret of dev1, whose readings of `data.csv` are encrypted and at a cloud.
-fn stored(scheme: &str) -> (Scene, Cloud) {
+pub(crate) fn stored(scheme: &str) -> (Scene, Cloud) {
     let scene = Scene::new();
     for command in [
         "owner new --group home --name alice --out keys/alice",
@@ -41,7 +41,7 @@ fn stored(scheme: &str) -> (Scene, Cloud) {
 }
 
 /// Makes a grant of a column of dev1 until a time, and the identity that opens it.
-fn grant(scene: &Scene, name: &str, column: &str, until: &str) {
+pub(crate) fn grant(scene: &Scene, name: &str, column: &str, until: &str) {
     let reader = Identity::generate();
     scene.write(&format!("{name}.txt"), &format!("{}\n", *reader.expose()));
     let make = "grant make --owner keys/alice.owner --device dev1 --since 2026-01-01";

@@ -20,6 +20,7 @@ mod broadcasting;
 mod broker;
 mod budget_uniformity;
 mod budgeted;
+mod bundle_redaction;
 // The tests of the table use the rest of it.
 #[allow(dead_code)]
 #[path = "../../../table/tests/it/cassandra.rs"]

@@ -17,7 +17,7 @@ const FROM: [&str; 2] = ["--since", "2010-05-09T10:00:00Z"];
 
 /// Seals the readings of dev1 as trees and those of dev2 as stars, and gets the proof p.mproof of all
 /// of them, with the rows p.csv. The rows have epochs of an hour from 2010-05-09T09:00:00Z on.
-fn proven() -> Scene {
+pub(crate) fn proven() -> Scene {
     proven_with([("dev1", "tree"), ("dev2", "star")])
 }
 
@@ -44,32 +44,32 @@ fn get(scene: &Scene, url: &str, more: &[&str]) -> Run {
 }
 
 /// Redacts a proof into another one.
-fn redact(scene: &Scene, proof: &str, out: &str, keep: &[&str]) -> Run {
+pub(crate) fn redact(scene: &Scene, proof: &str, out: &str, keep: &[&str]) -> Run {
     scene.with_roster(&[&["redact", proof, "-o", out][..], keep].concat())
 }
 
 /// Returns the lines of the file without the heading.
-fn rows(scene: &Scene, path: &str) -> Vec<String> {
+pub(crate) fn rows(scene: &Scene, path: &str) -> Vec<String> {
     let text = fs::read_to_string(scene.path(path)).unwrap();
     text.lines().skip(1).map(str::to_owned).collect()
 }
 
 /// Verifies a redacted proof. Returns its report, and its rows.
-fn accepted(scene: &Scene, proof: &str) -> (Value, Vec<String>) {
+pub(crate) fn accepted(scene: &Scene, proof: &str) -> (Value, Vec<String>) {
     let verify = ["verify", proof, "--allow-redacted", "-o", "rows.csv", "--json"];
     let report = scene.with_roster(&verify).done().json();
     (report, rows(scene, "rows.csv"))
 }
 
 /// Returns the cells epoch, device, index and seq of a row.
-fn place(row: &str) -> (u64, String, u64, u64) {
+pub(crate) fn place(row: &str) -> (u64, String, u64, u64) {
     let cells: Vec<&str> = row.split(',').collect();
     let number = |at: usize| cells[at].parse().unwrap();
     (number(0), cells[2].to_owned(), number(3), number(4))
 }
 
 /// The record of a row: temperature and humidity in hundredths, 2 bytes each.
-fn record(row: &str) -> Vec<u8> {
+pub(crate) fn record(row: &str) -> Vec<u8> {
     let cells: Vec<String> = row.split(',').map(|cell| cell.replace('.', "")).collect();
     let (temperature, humidity) =
         (cells[5].parse::<i16>().unwrap(), cells[6].parse::<u16>().unwrap());
@@ -209,9 +209,9 @@ fn what_cannot_be_kept_is_an_error_by_name() {
         if name == "ReadingUnavailable" {
             let line = run.failed(USAGE);
             let expected = if keep[1] == "9/1" {
-                "the proof does not show reading 1 of seal 9;"
+                "there is no reading 1 of seal 9;"
             } else {
-                "the proof shows only 1 of the readings 719 to 720 of seal 1;"
+                "there is only 1 of the readings 719 to 720 of seal 1;"
             };
             assert!(line.contains(expected), "{line}");
         }

@@ -5,14 +5,14 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_verify::sanitised::WaitingStatements;
 use moteseal_verify::{Event, Roster};
 
 use super::RedactError;
 use super::output::Output;
 use super::part::{NotMergeable, OwnedPart};
-use crate::bundles::device_name;
+use crate::bundles::{device_name, each_part};
 use crate::completeness::Report;
 use crate::error::Error;
 use crate::proof::{self, Extent, Scope};
@@ -39,8 +39,7 @@ pub fn merge<R: Read>(
     roster: &Roster,
     out: &Path,
 ) -> Result<Report, MergeError> {
-    let (parts, statements) = (BTreeMap::new(), WaitingStatements::default());
-    let mut merger = Merger { roster, extent: None, parts, statements, size: 0 };
+    let mut merger = Merger::new(roster);
     for (source, path) in sources {
         let read = merger.read(source, path);
         read.map_err(|error| MergeError { path: Some(path.to_owned()), error })?;
@@ -73,8 +72,10 @@ impl std::error::Error for MergeError {
     }
 }
 
-struct Merger<'r> {
-    roster: &'r Roster,
+/// Collects the parts of proofs and bundles.
+#[derive(Debug)]
+pub(super) struct Merger<'r> {
+    pub(super) roster: &'r Roster,
     extent: Option<Extent>,
     /// The parts of each seal. They are merged when all are known, except those that always merge.
     parts: BTreeMap<DeviceId, BTreeMap<SealIndex, Vec<OwnedPart>>>,
@@ -83,7 +84,26 @@ struct Merger<'r> {
     size: usize,
 }
 
-impl Merger<'_> {
+/// Consecutive seals, of which the last one is signed, and whether the new proof must show each.
+pub(super) type Run = Vec<(OwnedPart, bool)>;
+
+impl<'r> Merger<'r> {
+    pub(super) fn new(roster: &'r Roster) -> Self {
+        let (parts, statements) = (BTreeMap::new(), WaitingStatements::default());
+        Self { roster, extent: None, parts, statements, size: 0 }
+    }
+
+    /// Verifies a file of bundles and adds its parts, with their devices and epochs.
+    pub(super) fn read_bundles(&mut self, source: impl Read) -> Result<(), Error> {
+        each_part::<Error>(source, self.roster, &mut |proven| {
+            let statement = proven.seal.statement();
+            let (device, epoch) = (statement.device, statement.epoch);
+            let until = epoch.0.checked_add(1).map(EpochNumber);
+            self.extend(&[device], (epoch, until));
+            Ok(self.add(device, OwnedPart::of(proven, Vec::new()))?)
+        })
+    }
+
     /// Verifies a proof and adds its parts.
     fn read(&mut self, source: impl Read, path: &Path) -> Result<(), Error> {
         let mut session = Session::of_proof(self.roster, None)
@@ -101,7 +121,7 @@ impl Merger<'_> {
             Event::Proof(text) => {
                 let (scope, _) =
                     Scope::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
-                self.extend(&scope);
+                self.extend(scope.devices(), scope.range());
                 Ok(())
             }
             Event::Proven(proven) => {
@@ -118,14 +138,13 @@ impl Merger<'_> {
         }
     }
 
-    /// Adds the devices and the range of a proof.
-    fn extend(&mut self, scope: &Scope) {
-        let (since, until) = scope.range();
+    /// Adds devices and a range.
+    fn extend(&mut self, devices: &[DeviceId], (since, until): (EpochNumber, Option<EpochNumber>)) {
         let Some(extent) = &mut self.extent else {
-            self.extent = Some(Extent { devices: scope.devices().to_vec(), since, until });
+            self.extent = Some(Extent { devices: devices.to_vec(), since, until });
             return;
         };
-        for device in scope.devices() {
+        for device in devices {
             if !extent.devices.contains(device) {
                 extent.devices.push(*device);
             }
@@ -152,9 +171,21 @@ impl Merger<'_> {
     }
 
     fn write(self, out: &Path) -> Result<Report, Error> {
+        let roster = self.roster;
+        let (extent, runs) = self.finish()?;
+        let mut output = Output::create(out, &Scope::Redacted(extent), roster)?;
+        for run in runs {
+            output.run(run)?;
+        }
+        output.finish()
+    }
+
+    /// Merges the parts of each seal. Returns the devices and the range, and the seals in the order of
+    /// the devices and of their indices.
+    pub(super) fn finish(self) -> Result<(Extent, Vec<Run>), Error> {
         let Self { roster, extent, mut parts, .. } = self;
         let extent = extent.ok_or(RedactError::NothingLeft)?;
-        let mut output = Output::create(out, &Scope::Redacted(extent.clone()), roster)?;
+        let mut runs = Vec::new();
         for device in &extent.devices {
             let (mut run, mut newest) = (Vec::new(), None);
             for (index, parts) in parts.remove(device).unwrap_or_default() {
@@ -178,11 +209,11 @@ impl Merger<'_> {
                     (part.is_signed(), extent.has(*device, statement.epoch));
                 run.push((part, in_range));
                 if is_signed {
-                    output.run(std::mem::take(&mut run))?;
+                    runs.push(std::mem::take(&mut run));
                 }
             }
         }
-        output.finish()
+        Ok((extent, runs))
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Command {
     Init(Init),
     /// Check the servers, the streams and the permissions of a role.
     Check(Check),
-    /// Count, list, replay or discard the dead letters: messages that no worker can ever store.
+    /// Count, list, replay or discard the dead letters: messages that no worker can store.
     #[command(subcommand)]
     Dead(Dead),
 }

@@ -1,4 +1,4 @@
-//! Dead letters: the messages that no worker can ever store.
+//! Dead letters: the messages that no worker can store.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::layout::{Described, Layout};
-use crate::message::{DIGEST, ERROR, HEADER_BYTES, LENGTH, PIECES, POSITION, Unstorable};
+use crate::message::{DIGEST, ERROR, HEADER_BYTES, LENGTH, PIECES, POSITION};
 
 /// The beginning of the names of the headers that are copied to a dead letter and back, also of those that
 /// only later versions know.
@@ -21,13 +21,14 @@ const MOST_HEADERS: usize = 5;
 /// The longest header that is copied, with its name.
 const MOST_HEADER: usize = 128;
 
-/// A message that no worker can ever store.
+/// A message that no worker can store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     /// Its number in the stream of dead letters.
     pub number: u64,
     /// The name of the error because of which it cannot be stored: `NotAMessage`, `Altered`,
-    /// `NotABatch`, `PieceMissing` or `TooLong`.
+    /// `NotABatch`, `PieceMissing` or `TooLong`; or `StoreFailed` if the store rejected it for long, while it
+    /// stored others.
     pub error: String,
     /// The position that it had in the stream of batches.
     pub position: u64,
@@ -156,10 +157,10 @@ impl Stream {
         &self,
         message: &async_nats::Message,
         position: u64,
-        error: Unstorable,
+        error: &str,
     ) -> Result<(), StreamError> {
         let mut headers = message.headers.as_ref().map(copied).unwrap_or_default();
-        headers.insert(ERROR, error.name());
+        headers.insert(ERROR, error);
         headers.insert(POSITION, position.to_string().as_str());
         // The headers of a dead letter may be longer than those of the message.
         let most = self.client().server_info().max_payload.saturating_sub(HEADER_BYTES);

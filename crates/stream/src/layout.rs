@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `NAME` | `NAME.batches` | work queue: a message is removed when a worker acknowledged it | batches |
 //! | `NAME_pieces` | `NAME.pieces.ID.NUMBER` | limits; workers remove pieces after their batch is stored | pieces of batches that are longer than a message |
-//! | `NAME_dead` | `NAME.dead` | limits; `replay` removes what it replays | messages that can never be stored |
+//! | `NAME_dead` | `NAME.dead` | limits; `replay` removes what it replays | messages that no worker can store |
 //!
 //! All streams are on disk and reject new messages when they are full, so nothing that was acknowledged
 //! is ever discarded. No stream removes messages by age.

@@ -12,7 +12,7 @@
 //!   batch after the stream has stored and synced it.
 //! - [`Worker`] takes batches from the stream, writes them to a store, and acknowledges them to the
 //!   stream after the store has made them durable. Any number of workers share one consumer.
-//! - [`DeadLetters`] are the messages that no worker can ever store. They can be counted, listed and
+//! - [`DeadLetters`] are the messages that no worker can store. They can be counted, listed and
 //!   replayed.
 //! - [`Authority`] has the keys that decide who may do what at the servers, and issues [`Credentials`] with
 //!   the [`Permissions`] of each role. [`push_account`] makes revocations take effect, and [`attempts`] finds
@@ -43,6 +43,7 @@ mod pieces;
 mod position;
 mod published;
 mod push;
+mod rejected;
 mod settings;
 mod sync;
 mod worker;

@@ -79,7 +79,7 @@ impl Stream {
     /// are acknowledged.
     pub(crate) async fn has_message(&self, position: u64) -> Result<bool, StreamError> {
         // Usually this suffices. The list of removed messages can be long.
-        if self.stored_position().await? >= position {
+        if self.progress().await?.stored >= position {
             return Ok(false);
         }
         let info = format!("STREAM.INFO.{}", self.names().batches);
@@ -156,7 +156,7 @@ impl Sweep {
             }
             State::Noted(..) => {}
             State::Waiting(piece, message, letter) => {
-                let is_stored = stream.stored_position().await? >= message;
+                let is_stored = stream.progress().await?.stored >= message;
                 if stream.extent(&names.dead).await? != (0, letter) {
                     self.state = State::Idle;
                     return Ok(());

@@ -152,6 +152,9 @@ pub struct WorkerLimits {
     pub batch_bytes: u64,
     /// How long it retries to write messages before it returns them to the stream.
     pub patience: Duration,
+    /// How long the store must reject a message, while it stores others, before the message goes to the dead
+    /// letters.
+    pub rejection_time: Duration,
     /// How long after a piece its batch must have been published. A piece without a batch is removed
     /// after this time.
     pub orphan_age: Duration,
@@ -165,6 +168,7 @@ impl Default for WorkerLimits {
             writes: 2,
             batch_bytes: 256 << 20,
             patience: Duration::from_secs(10),
+            rejection_time: Duration::from_hours(1),
             orphan_age: crate::pieces::ORPHAN_AGE,
         }
     }

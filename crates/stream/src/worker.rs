@@ -4,11 +4,14 @@
 //! A message that was delivered has one of three ends. It is acknowledged, after its batch is durable in
 //! the store, or after the message is durable among the dead letters. It is returned to the stream, if the
 //! store does not accept it for a while. Or the stream gives it to another worker, if this one dies.
+//!
+//! A message goes to the dead letters if it can never be stored, or if the store rejects it for long while
+//! it stores others.
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{PullConsumer, pull};
@@ -27,6 +30,7 @@ use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::message::{Content, Pieces, Unstorable, length, open};
 use crate::pieces::{NoPieces, Sweep};
+use crate::rejected::{Key, Rejected};
 use crate::settings::WorkerLimits;
 
 /// The shortest pause before something that failed is tried again; each further pause is twice as long.
@@ -125,6 +129,7 @@ struct Shared {
     store: Arc<dyn EpochStore>,
     limits: WorkerLimits,
     counts: Arc<WorkerCounts>,
+    rejected: Mutex<Rejected>,
     /// How long the stream waits for an acknowledgement.
     ack_wait: Duration,
 }
@@ -149,7 +154,8 @@ impl Worker {
         let ack_wait = info["config"]["ack_wait"].as_u64().unwrap_or(30_000_000_000);
         let ack_wait = Duration::from_nanos(ack_wait).max(FIRST_PAUSE);
         let counts = Arc::default();
-        Ok(Self { shared: Arc::new(Shared { stream, store, limits, counts, ack_wait }) })
+        let rejected = Mutex::new(Rejected::new(limits.rejection_time));
+        Ok(Self { shared: Arc::new(Shared { stream, store, limits, counts, rejected, ack_wait }) })
     }
 
     /// Returns what the worker has done so far.
@@ -245,7 +251,17 @@ struct Loaded {
     batch: Batch,
 }
 
+impl Loaded {
+    fn key(&self) -> Key {
+        (position(&self.message), self.digest)
+    }
+}
+
 impl Shared {
+    fn rejected(&self) -> MutexGuard<'_, Rejected> {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn stuck(&self, is_stuck: bool) {
         self.counts.is_stuck.store(is_stuck, Ordering::Relaxed);
     }
@@ -361,6 +377,10 @@ impl Shared {
             together = again(&loaded);
         }
         self.stuck(false);
+        {
+            let mut rejected = self.rejected();
+            loaded.iter().for_each(|one| rejected.forget(&one.key()));
+        }
         if enabled!(Level::DEBUG) {
             let positions = loaded.iter().map(|one| position(&one.message));
             let (first, last) = (positions.clone().min(), positions.max());
@@ -422,27 +442,30 @@ impl Shared {
             }
             Err(error) => error,
         };
-        self.bury(&message, error).await;
+        self.bury(&message, error.name(), RETURN_DELAY).await;
         None
     }
 
-    async fn bury(&self, message: &Message, error: Unstorable) {
+    /// Writes a message to the dead letters, and then acknowledges it. Returns whether both are confirmed. If it
+    /// cannot be written, it is returned to the stream and delivered again after `delay`.
+    async fn bury(&self, message: &Message, name: &str, delay: Duration) -> bool {
         let position = position(message);
-        match self.stream.bury(message, position, error).await {
+        match self.stream.bury(message, position, name).await {
             Ok(()) => {
                 self.counts.dead.fetch_add(1, Ordering::Relaxed);
                 warn!(
-                    name = error.name(),
+                    name,
                     position,
-                    "a message can never be stored; it is among the dead letters now (`moteseal stream \
+                    "a message cannot be stored; it is among the dead letters now (`moteseal stream \
                      dead list`)"
                 );
-                self.confirm(message).await;
+                self.confirm(message).await
             }
             Err(failure) => {
                 self.stuck(true);
                 warn!(error = %failure, "a dead letter could not be written; trying again later");
-                self.return_one(message, RETURN_DELAY).await;
+                self.return_one(message, delay).await;
+                false
             }
         }
     }
@@ -502,17 +525,24 @@ impl Shared {
         sent.is_ok()
     }
 
+    /// Returns messages to the stream. Those that the store has rejected for long, while it stored others, go to
+    /// the dead letters instead.
     async fn give_back(&self, loaded: &[Loaded], error: &PutError) {
         for one in loaded {
-            let delay = match error {
-                // Perhaps the store rejects it for long, and it delays others each time.
-                PutError::Failed { .. } => {
-                    let before = deliveries(&one.message).saturating_sub(1);
-                    RETURN_DELAY * 2_u32.pow(before.min(MOST_DOUBLINGS))
-                }
-                _ => RETURN_DELAY,
-            };
-            self.return_one(&one.message, delay).await;
+            if !matches!(error, PutError::Failed { .. }) {
+                self.return_one(&one.message, RETURN_DELAY).await;
+                continue;
+            }
+            // Perhaps the store rejects it for long, and it delays others each time.
+            let before = deliveries(&one.message).saturating_sub(1);
+            let delay = RETURN_DELAY * 2_u32.pow(before.min(MOST_DOUBLINGS));
+            let stored = self.counts.stored();
+            let is_over = self.rejected().note(one.key(), stored, Instant::now());
+            if !is_over {
+                self.return_one(&one.message, delay).await;
+            } else if self.bury(&one.message, error.name(), delay).await {
+                self.rejected().forget(&one.key());
+            }
         }
     }
 

@@ -198,11 +198,67 @@ async fn readers_of_a_silent_server_wait_no_longer_than_they_ask() {
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
+/// A message that the store rejects must not hold up the readers of later ones, nor lose its pieces.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_the_store_rejects_while_it_stores_others_becomes_a_dead_letter() {
+    let server = Server::with_short_messages();
+    let name = created(&server, &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(&server, &name, &store).await;
+    let (rejected, others) = (bundles("rejected", 1, 20_000), bundles("others", 100, 5));
+    let altered = Arc::new(Altered::new(&store, Fault::FailsOf(rejected[0].key().device)));
+    let age = Duration::from_millis(200);
+    let rejection_time = Duration::from_secs(3);
+    let limits = WorkerLimits { orphan_age: age, rejection_time, ..worker_limits() };
+    let worker = Running::with(&server, &name, Arc::clone(&altered) as _, limits).await;
+    direct.store.put(rejected.clone()).unwrap();
+    put(&intake, rejected).await.unwrap();
+    let (mut later, mut next) = (0, others.into_iter());
+    while worker.counts.dead() == 0 {
+        let other = next.next().expect("the message is not given up");
+        direct.store.put(vec![other.clone()]).unwrap();
+        later = put(&intake, vec![other]).await.unwrap().position.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert!(worker.counts.returned() >= 2, "it is given up too soon");
+    let reached = Reached::new(connect(&server, &name, Role::Serve).await);
+    assert!(reached.wait(later, Duration::from_secs(10)).await.unwrap());
+    let dead = DeadLetters::open(connect(&server, &name, Role::Worker).await).await.unwrap();
+    let letters = dead.list(0, 9).await.unwrap();
+    let found: Vec<_> = letters.iter().map(|one| (one.error.as_str(), one.position)).collect();
+    assert_eq!(found, [("StoreFailed", 1)]);
+    tokio::time::sleep(age * 5).await;
+    // Nothing of it is lost.
+    altered.heal();
+    assert_eq!(dead.replay(None).await.unwrap(), 1);
+    same(&store, &direct).await;
+    assert_eq!(worker.stop().await.dead(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_rejects_everything_makes_no_dead_letter() {
+    let name = created(shared(), &layout()).await;
+    let (store, direct) = (Store::new(), Store::new());
+    let intake = intake(shared(), &name, &store).await;
+    let altered = Arc::new(Altered::new(&store, Fault::Fails));
+    let limits = WorkerLimits { rejection_time: Duration::ZERO, ..worker_limits() };
+    let worker = Running::with(shared(), &name, altered, limits).await;
+    let batch = bundles("all rejected", 4, 10);
+    direct.store.put(batch.clone()).unwrap();
+    deliver(&intake, &batch).await;
+    until("returning the messages", || worker.counts.returned() >= 12).await;
+    assert_eq!(worker.stop().await.dead(), 0);
+    let _healthy = Running::start(shared(), &name, &store).await;
+    same(&store, &direct).await;
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     NeverReplies,
     Busy,
     Fails,
+    /// Rejects writes with bundles of this device.
+    FailsOf(DeviceId),
 }
 
 /// A store with a fault in its writes.
@@ -227,10 +283,12 @@ impl EpochStore for Altered {
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let fault = *self.fault.lock().unwrap();
+        let is_rejected = |device| batch.iter().any(|bundle| bundle.key().device == device);
         match fault {
+            Some(Fault::FailsOf(device)) if !is_rejected(device) => self.store.submit(batch, reply),
             None => self.store.submit(batch, reply),
             Some(Fault::Busy) => Err(PutError::Busy),
-            Some(Fault::Fails) => {
+            Some(Fault::Fails | Fault::FailsOf(_)) => {
                 Err(PutError::Failed { store: "epochs".to_owned(), what: "a test".to_owned() })
             }
             Some(Fault::NeverReplies) => {

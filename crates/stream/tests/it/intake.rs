@@ -5,7 +5,7 @@ use std::time::Duration;
 use moteseal_core::record::{EpochNumber, Scheme};
 use moteseal_store::Receipt;
 use moteseal_store::conformance::{Mote, manifest};
-use moteseal_stream::{Reached, Role};
+use moteseal_stream::{Reached, Role, Stream};
 
 use crate::testbed::*;
 
@@ -132,4 +132,36 @@ async fn a_reader_waits_until_a_position_is_stored_or_a_bound_passes() {
     let _worker = Running::start(shared(), &name, &store).await;
     assert!(reached.wait(position, Duration::from_secs(20)).await.unwrap());
     assert_eq!(content(&*store.store).len(), 1);
+}
+
+/// Positions start at 1 again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_waits_for_the_positions_of_a_stream_that_was_created_again() {
+    let name = created(shared(), &layout()).await;
+    let store = Store::new();
+    let intake = intake(shared(), &name, &store).await;
+    let reached = Reached::new(connect(shared(), &name, Role::Serve).await);
+    let worker = Running::start(shared(), &name, &store).await;
+    let mut last = 0;
+    for bundle in bundles("first stream", 5, 5) {
+        last = put(&intake, vec![bundle]).await.unwrap().position.unwrap();
+    }
+    assert_eq!(last, 5);
+    assert!(reached.wait(last, Duration::from_secs(20)).await.unwrap());
+    worker.stop().await;
+
+    let client = async_nats::connect(&shared().url).await.unwrap();
+    let context = async_nats::jetstream::new(client);
+    for stream in [name.clone(), format!("{name}_pieces"), format!("{name}_dead")] {
+        context.delete_stream(stream).await.unwrap();
+    }
+    let stream = Stream::connect(settings(shared(), &name, Role::Intake)).await.unwrap();
+    stream.init(&layout()).await.unwrap();
+    let batch = bundles("second stream", 1, 5);
+    let position = put(&intake, batch).await.unwrap().position.unwrap();
+    assert_eq!(position, 1);
+    assert!(!reached.wait(position, Duration::from_millis(300)).await.unwrap());
+    let _worker = Running::start(shared(), &name, &store).await;
+    assert!(reached.wait(position, Duration::from_secs(20)).await.unwrap());
+    assert_eq!(content(&*store.store).len(), 6);
 }

@@ -56,14 +56,12 @@ lab: setup-build ## Compare every table and figure of the four papers and of RER
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- lab --out lab/report $(LAB_FLAGS)
 
 .PHONY: lab-latency
-lab-latency: setup-build ## Measure latency from sensor to store through Mosquitto, NATS and Cassandra, into lab/latency (10 minutes; docs/lab.md)
-	@tools/engines.sh install nats cassandra
+lab-latency: setup-servers ## Measure latency from sensor to store through Mosquitto, NATS and Cassandra, into lab/latency; fail if a limit is missed (10 minutes; docs/lab.md)
 	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal -p moteseal-lab
 	@"$${CARGO_TARGET_DIR:-target}/release/moteseal-lab" latency --out lab/latency $(LATENCY_FLAGS)
 
 .PHONY: lab-costs
-lab-costs: setup-build ## Measure what the uploads of 100,000 devices cost in each process, into lab/costs (10 minutes; docs/scale.md)
-	@tools/engines.sh install nats cassandra
+lab-costs: setup-servers ## Measure what the uploads of 100,000 devices cost in each process, into lab/costs; fail if a limit is missed (10 minutes; docs/scale.md)
 	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal -p moteseal-lab
 	@"$${CARGO_TARGET_DIR:-target}/release/moteseal-lab" costs --out lab/costs $(COSTS_FLAGS)
 
@@ -101,6 +99,7 @@ lint-files: setup-test formatting
 	@tools/claims.py
 	@tools/manifests.py
 	@tools/test_manifests.py
+	@tools/test_engines.py
 	@tools/telosb_csv.py --check
 	$(call step,dependencies)
 	@tools/deny.sh
@@ -198,7 +197,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, the conformance suite on Cassandra, losses of nodes of a cluster of three, backups in a bucket of S3, 200 runs of a cluster with faults, a hub with 200 sensors, 100 reboots, 200 losses of power during updates, clippy of the peers
+test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts and CoAP transfers with faults, 10,000 DTLS sessions, 100,000 private sums, 20 minutes of hostile clients, floods of CoAP and DTLS, the conformance suite on Cassandra, losses of nodes of a cluster of three, the demo of a cloud of many processes, backups in a bucket of S3, 200 runs of a cluster with faults, a hub with 200 sensors, 100 reboots, 200 losses of power during updates, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test cli sampling_faults -- --nocapture
 	$(call step,every interleaving of a small group)
@@ -229,6 +228,8 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups, broadcasts
 	cargo test --release $(CARGO_FLAGS) -p moteseal-table --test it -- --include-ignored --nocapture
 	$(call step,a cloud on three nodes of Cassandra that loses one and two of them)
 	cargo test --release $(CARGO_FLAGS) -p moteseal --test cli three_nodes -- --include-ignored --nocapture
+	$(call step,the demo of a cloud on three JetStream servers and Cassandra)
+	@$(MAKE) demo-scale DEMO_FLAGS=--quick
 	$(call step,backups in a bucket of S3)
 	@tools/engines.sh install versitygw
 	cargo test --release $(CARGO_FLAGS) -p moteseal --test cli backup_bucket -- --include-ignored --nocapture
@@ -276,6 +277,10 @@ setup-build:
 .PHONY: setup-peers
 setup-peers:
 	@$(BY_ITSELF) tools/setup.sh peers
+
+.PHONY: setup-servers
+setup-servers:
+	@$(BY_ITSELF) tools/setup.sh servers
 
 .PHONY: setup-test
 setup-test:

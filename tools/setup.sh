@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what is missing to build Moteseal and to run its tests.
 #
-# usage: tools/setup.sh rust | build | peers | test
+# usage: tools/setup.sh rust | build | peers | servers | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   the same as rust, and the C compiler and linker that the dependencies need
 #   peers   the same as build, and the libraries that the measured peers need
+#   servers the same as build, and the servers that the lab measures: Mosquitto, nats-server and Cassandra, with Java
 #   test    the same as build, and the tools that only tests and lints need: openssl, libcoap, tshark, curl, Mosquitto, Prometheus,
-#           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, Californium, nats-server and
+#           QEMU and a C compiler for Cortex-M3, CMake, .venv with the Python packages, Java, Californium, nats-server and
 #           Cassandra, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
@@ -15,21 +16,7 @@ cd "$(dirname "$0")/.."
 
 report() { printf 'setup: %s\n' "$*" >&2; }
 die() { report "$*"; exit 1; }
-
-# install WHAT PACKAGE...: installs the Debian packages that provide WHAT.
-install() {
-    local what=$1
-    shift
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
-        die "$what is missing; install it (Debian: apt-get install $*) and run this again"
-    report "installing $* for $what"
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1 || {
-        apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
-    } || die "could not install $*"
-}
-
-# need COMMAND PACKAGE...: installs the packages if COMMAND is missing.
-need() { command -v "$1" >/dev/null || install "$@"; }
+. tools/packages.bash
 
 # pinned KEY: prints the value of KEY in rust-toolchain.toml.
 pinned() { sed -n "s/^$1 = //p" rust-toolchain.toml | tr -d '[]",'; }
@@ -114,13 +101,17 @@ python() {
 # Fetches the Java library of a client of CoAP, with which a test observes a device, into .venv.
 californium() {
     local folder=.venv/californium pom=crates/device/tests/californium
-    (cd $folder && sha256sum --status -c ../../$pom/checksums) 2>/dev/null && return
+    # The test compiles the client, so it needs Java's compiler even if the library is already in .venv.
     need javac default-jdk-headless
+    (cd $folder && sha256sum --status -c ../../$pom/checksums) 2>/dev/null && return
     need mvn maven
     report "fetching Californium"
     mvn --quiet --batch-mode -f $pom/pom.xml dependency:copy-dependencies -DoutputDirectory="$PWD/$folder" >&2 &&
         (cd $folder && sha256sum --quiet -c ../../$pom/checksums) || die "could not fetch Californium"
 }
+
+# Installs nats-server and Cassandra, and the Java, Maven and Go that they need.
+engines() { tools/engines.sh install nats cassandra; }
 
 deny() {
     local version
@@ -140,6 +131,11 @@ peers)
     [ -e /usr/include/openssl/ssl.h ] || install "OpenSSL's headers" libssl-dev
     need pkg-config pkg-config
     ;;
+servers)
+    build
+    broker
+    engines
+    ;;
 test)
     build
     need openssl openssl
@@ -155,8 +151,8 @@ test)
     need cmake cmake
     python
     californium
-    tools/engines.sh install nats cassandra
+    engines
     deny
     ;;
-*) die "usage: tools/setup.sh rust | build | peers | test" ;;
+*) die "usage: tools/setup.sh rust | build | peers | servers | test" ;;
 esac

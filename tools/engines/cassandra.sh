@@ -2,10 +2,11 @@
 
 install_cassandra() {
     local folder=$engines/cassandra pom=tools/engines/cassandra
-    command -v java >/dev/null || die "java is missing; run tools/setup.sh test"
+    # Cassandra runs on Java, so it is needed even if the jars are already in .venv.
+    need java default-jdk-headless
     (cd "$folder" && sha256sum --status -c ../../../$pom/checksums) 2>/dev/null && return
-    command -v mvn >/dev/null || die "mvn is missing; run tools/setup.sh test"
-    printf 'engines: fetching Cassandra\n' >&2
+    need mvn maven
+    report "fetching Cassandra"
     rm -rf "$folder"
     mvn --quiet --batch-mode -f $pom/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
         -DoutputDirectory="$folder" >&2 &&

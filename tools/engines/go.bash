@@ -6,8 +6,8 @@ go_needed=1.26.8
 # go_install PACKAGE VERSION: builds a program into .venv/engines/bin. Keeps neither Go's cache of builds nor its modules.
 go_install() {
     local package=$1 version=$2 go build
-    command -v go >/dev/null || go_get
-    printf 'engines: building %s %s\n' "${package##*/}" "$version" >&2
+    need go golang-go
+    report "building ${package##*/} $version"
     build=$(mktemp -d)
     export GOPATH=$build/path GOMODCACHE=$build/modules GOCACHE=$build/cache GOBIN=$engines/bin GOFLAGS=-modcacherw CGO_ENABLED=0
     export GOSUMDB=${GOSUMDB:-sum.golang.org}
@@ -32,12 +32,4 @@ go_command() {
     # Modules carry no permissions.
     chmod -R u+w "$folder" && chmod +x "$folder"/bin/* "$folder"/pkg/tool/*/*
     printf '%s\n' "$folder/bin/go"
-}
-
-go_get() {
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
-        die "Go is missing; install it (Debian: apt-get install golang-go) and run this again"
-    printf 'engines: installing golang-go\n' >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends golang-go >/dev/null ||
-        die "could not install golang-go"
 }

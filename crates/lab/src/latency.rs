@@ -230,4 +230,13 @@ impl Study {
         }
         bars
     }
+
+    /// Returns one sentence for each limit that the results miss.
+    #[must_use]
+    pub fn missed(&self) -> Vec<String> {
+        let missed = self.bars().into_iter().filter(|bar| !bar.passes());
+        missed
+            .map(|Bar { what, value, most }| format!("{what}: {value:.2} exceeds {most}"))
+            .collect()
+    }
 }

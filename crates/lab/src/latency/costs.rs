@@ -128,6 +128,32 @@ impl Scale {
             })
             .collect()
     }
+
+    /// Returns the processor time of intake and worker together, in microseconds a bundle, of the
+    /// small and of the large fleet.
+    fn intake_and_worker_us(&self) -> [f64; 2] {
+        [self.small, self.large].map(|costs| costs.intake_us + costs.worker_us)
+    }
+
+    /// Returns one sentence for each limit that the results miss: [`DEVIATION`] and [`BAR_US`].
+    #[must_use]
+    pub fn missed(&self) -> Vec<String> {
+        let deviating = self.compared().into_iter().filter(|(.., agrees)| !agrees);
+        let mut missed: Vec<String> = deviating
+            .map(|(name, small, large, _)| {
+                format!(
+                    "{name}: {small:.1} and {large:.1} are more than {:.0} % apart",
+                    100.0 * DEVIATION
+                )
+            })
+            .collect();
+        let [small, large] = self.intake_and_worker_us();
+        let most = small.max(large);
+        if most > BAR_US {
+            missed.push(format!("intake and worker: {most:.1} us a bundle exceeds {BAR_US:.0} us"));
+        }
+        missed
+    }
 }
 
 impl fmt::Display for Scale {
@@ -141,8 +167,7 @@ impl fmt::Display for Scale {
             let verdict = if agrees { "within 30 %" } else { "MISS: more than 30 % apart" };
             writeln!(f, "{name:<28} {small:>9.1} {large:>9.1}  {verdict}")?;
         }
-        let both = |costs: &Costs| costs.intake_us + costs.worker_us;
-        let (of_small, of_large) = (both(&self.small), both(&self.large));
+        let [of_small, of_large] = self.intake_and_worker_us();
         let verdict = if of_small.max(of_large) <= BAR_US { "PASS" } else { "MISS" };
         writeln!(
             f,
@@ -321,4 +346,42 @@ pub(super) fn bytes_in(folder: &Path) -> Result<u64, Failed> {
         bytes += if metadata.is_dir() { bytes_in(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two fleets with the same costs, which keep all limits.
+    fn scale() -> Scale {
+        let costs = Costs {
+            devices: 10,
+            readings: 298,
+            bundle_bytes: 1366.0,
+            seconds: 1.0,
+            intake_us: 80.0,
+            stream_us: 50.0,
+            followers_us: None,
+            worker_us: 60.0,
+            cassandra_us: Some(700.0),
+            disk_bytes: 4.7,
+        };
+        Scale { machine: "a machine".to_owned(), replicas: 1, small: costs, large: costs }
+    }
+
+    #[test]
+    fn the_missed_limits_are_those_that_the_table_marks() {
+        let kept = scale();
+        assert!(kept.missed().is_empty() && !kept.to_string().contains("MISS"), "{kept}");
+
+        let mut apart = scale();
+        apart.large.disk_bytes = 6.2;
+        assert_eq!(apart.missed(), ["disk, bytes a reading: 4.7 and 6.2 are more than 30 % apart"]);
+        assert_eq!(apart.to_string().matches("MISS").count(), 1, "{apart}");
+
+        let mut slow = scale();
+        slow.large.intake_us = 90.5;
+        assert_eq!(slow.missed(), ["intake and worker: 150.5 us a bundle exceeds 150 us"]);
+        assert_eq!(slow.to_string().matches("MISS").count(), 1, "{slow}");
+    }
 }

@@ -3,9 +3,9 @@
 //!
 //! A file consists of sections, each of which starts with a line `=== name`. A placeholder `{name}`
 //! is replaced by a value. The lines of a paragraph or of a list item are joined, so that a
-//! template can be wrapped. A paragraph ends at a blank line, a heading, a figure, or a placeholder
-//! on its own line. The value of a table ends with a line break, so no blank line is needed after
-//! its placeholder.
+//! template can be wrapped. A paragraph ends at a blank line, a heading, a figure, a row of a table
+//! (a line that starts with `|`), or a placeholder on its own line. The value of a table ends with a
+//! line break, so no blank line is needed after its placeholder.
 
 use std::fmt::{Display, Write as _};
 
@@ -57,6 +57,7 @@ fn joined(text: &str) -> String {
         let is_separate = line.is_empty()
             || line.starts_with('#')
             || line.starts_with("![")
+            || line.starts_with('|')
             || line.starts_with('{') && line.ends_with('}') && !line.contains(' ');
         if is_open && !is_separate && !line.starts_with("- ") {
             out.push(' ');
@@ -85,6 +86,14 @@ mod tests {
         let text = TEXTS.fill("one", &[("value", &7), ("table", &"| a |\n| b |")]);
         assert_eq!(text, "# Title\n\nA line and 7.\n\n| a |\n| b |\n\n- an item\n- another");
         assert_eq!(TEXTS.get("two"), "last");
+    }
+
+    #[test]
+    fn the_rows_of_a_literal_table_stay_separate_lines() {
+        const TABLE: Texts =
+            Texts("=== table\nA line\nand\n| a | b |\n|---|---|\n| 1 | {two} |\nlast\nline\n");
+        let text = TABLE.fill("table", &[("two", &2)]);
+        assert_eq!(text, "A line and\n| a | b |\n|---|---|\n| 1 | 2 |\nlast line");
     }
 
     #[test]

@@ -145,3 +145,39 @@ fn parts_of_the_study_of_latency_make_one_report() {
     let output = report(&[&grades, &grades]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("have configuration 1"));
 }
+
+#[test]
+fn a_missed_limit_of_the_study_of_latency_exits_with_1_after_the_results() {
+    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/latency/study.json");
+    let folder = tempfile::tempdir().unwrap();
+    let mut study: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(whole).unwrap()).unwrap();
+    let runs = study["wired"].as_array_mut().unwrap();
+    let is_slow = |run: &&mut serde_json::Value| {
+        (run["configuration"] == 4, &run["message"], &run["rate"])
+            == (true, &"short".into(), &"low".into())
+    };
+    runs.iter_mut().find(is_slow).unwrap()["total"]["p99"] = 61.25.into();
+    let from = folder.path().join("slow.json");
+    std::fs::write(&from, study.to_string()).unwrap();
+    let out = folder.path().join("report");
+    let index = out.join("README.md");
+    let report = |more: &[&str]| {
+        let from = ["latency", "--out", out.to_str().unwrap(), "--from", from.to_str().unwrap()];
+        let output = lab(&[&from[..], more].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        for text in
+            ["24 bytes: end-to-end latency", "61.25 exceeds 60", "the results miss 1 limit;"]
+        {
+            assert!(error.contains(text), "no {text:?} in {error}");
+        }
+        assert!(std::fs::read_to_string(&index).unwrap().contains("| MISS |"));
+        std::fs::remove_dir_all(&out).unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let printed = report(&[]);
+    assert!(printed.contains("MISS") && printed.ends_with("README.md\n"), "{printed}");
+    let json: serde_json::Value = serde_json::from_str(&report(&["--json"])).unwrap();
+    assert_eq!(json["wired"].as_array().map(Vec::len), study["wired"].as_array().map(Vec::len));
+}

@@ -148,6 +148,14 @@ pub fn summary_manifests(from: u64) -> String {
     format!("{SUMMARY_MANIFESTS}?from={from}")
 }
 
+/// Returns the path of a summary or of one of its pages with a demand that it has everything that was
+/// stored before the first request with this token, which consists of 1 to 64 letters and digits.
+#[must_use]
+pub fn fresh(path: &str, token: &str) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}fresh={token}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +173,8 @@ mod tests {
             "/v1/manifests?since=3&until=9"
         );
         assert_eq!(manifests(EpochNumber(3), None), "/v1/manifests?since=3");
+        assert_eq!(fresh(&summary(None), "a1"), "/v1/summary?fresh=a1");
+        assert_eq!(fresh(&summary_manifests(7), "a1"), "/v1/summary/manifests?from=7&fresh=a1");
         assert_eq!(events(EpochNumber(3), &[], None, None), "/v1/events?since=3");
         assert_eq!(
             events(EpochNumber(3), &[device, device], Some("7-ab"), Some(20)),

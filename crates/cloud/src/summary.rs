@@ -3,13 +3,17 @@
 //! The first request for a summary reads the keys of the whole store once. From then on, an upload
 //! marks the blocks that it touches, and the next request reads only what was added to them. A block
 //! is marked after the store has replied, whatever the reply is, and even if the client of the upload
-//! has gone. If other processes write to the store, all of it is read again from time to time.
+//! has gone. If other processes write to the store, all of it is read again from time to time, and if
+//! a request demands it. Meanwhile other requests are served from the previous fingerprints.
 //!
-//! The memory is bounded: 48 bytes for each block of up to 1,024 seals, and at most [`MOST_BLOCKS`]
-//! blocks. The changes that are kept for followers are bounded, too.
+//! The memory is bounded: 48 bytes for each block of up to 1,024 seals, twice that while the store is
+//! read again, and at most [`MOST_BLOCKS`] blocks. The changes that are kept for followers are bounded, too.
 
 mod blocks;
 mod changes;
+mod demands;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,9 +27,11 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_store::{
     Bundle, EpochStore, PutError, ReadError, Receipt, StoredManifest, UrgentLimits, UrgentPlace,
 };
+use tokio::sync::watch;
 
 use blocks::Blocks;
 pub(crate) use changes::Changes;
+use demands::Demands;
 
 /// The maximum number of blocks that are kept. A store with more serves no summaries.
 const MOST_BLOCKS: usize = 1 << 22;
@@ -35,28 +41,70 @@ const READ: usize = 1024;
 const READ_MANIFESTS: usize = 16;
 /// What is read of the urgent events at a time.
 const READ_EVENTS: UrgentLimits = UrgentLimits { read: 4096, events: 4096, bytes: 4 << 20 };
-/// How often a store to which other processes write is read again as a whole.
-const SHARED_AGE: Duration = Duration::from_secs(300);
+/// The shortest pause between two readings of a whole store to which other processes write.
+const PAUSE: Duration = Duration::from_secs(300);
+/// The pause is at least this many times as long as the last reading took.
+const PAUSE_FACTOR: u32 = 10;
 
 /// The fingerprints of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Summaries {
     state: Mutex<State>,
-    /// Held while the store is read, so that it is read once for all requests that wait.
-    reading: Mutex<()>,
+    /// Held while the fingerprints are brought up to date or replaced.
+    updating: Mutex<()>,
+    /// How the last reading of the whole store ended.
+    ended: watch::Sender<Option<Ended>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Whether a summary was ever requested. Before that, nothing is recorded.
     is_used: bool,
-    /// When the whole store was read, once that is complete.
-    read_at: Option<Instant>,
+    /// The last complete reading of the whole store.
+    whole: Option<Whole>,
+    /// What was marked since the reading that is in progress began.
+    during: Option<Stale>,
+    /// Whether `kept` was taken out in order to update it.
+    is_taken: bool,
     /// Whether the store has more blocks than are kept. It is not read again.
     is_too_large: bool,
     kept: Kept,
     stale: Stale,
     changes: Changes,
+    demands: Demands,
+}
+
+impl State {
+    fn mark(&mut self, mark: impl Fn(&mut Stale)) {
+        mark(&mut self.stale);
+        self.during.iter_mut().for_each(mark);
+    }
+}
+
+/// A complete reading of the whole store.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    began: Instant,
+    /// When the next one begins, if other processes write to the store.
+    due: Instant,
+}
+
+/// The end of a reading of the whole store.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) began: Instant,
+    pub(crate) result: Result<(), NoSummary>,
+}
+
+/// What a request for fingerprints has to do.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// Whether the fingerprints can be used. If not, the request waits for the end of a reading.
+    pub(crate) is_ready: bool,
+    /// A reading of the whole store that the caller must run.
+    pub(crate) reading: Option<Reading>,
+    /// The reading for which the request waits begins at this time or later.
+    pub(crate) since: Option<Instant>,
 }
 
 /// What was added, or may have been added, since the fingerprints were read.
@@ -105,10 +153,12 @@ impl Kept {
 }
 
 /// Why there is no summary.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum NoSummary {
     /// The store cannot be read.
     Read(ReadError),
+    /// Reading the store ended unexpectedly.
+    Interrupted,
     /// The store has too many blocks.
     TooManyBlocks,
 }
@@ -132,71 +182,80 @@ impl Summaries {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Decides whether a request can use the fingerprints, and whether the whole store is read. At most
+    /// one reading is in progress. `is_shared` states whether others write to the store, too. If the
+    /// request has a token `fresh`, it needs the fingerprints of a reading that began after the first
+    /// request with this token.
+    pub(crate) fn plan(
+        self: &Arc<Self>,
+        is_shared: bool,
+        fresh: Option<&str>,
+        now: Instant,
+    ) -> Result<Plan, NoSummary> {
+        let mut state = self.lock();
+        if state.is_too_large {
+            return Err(NoSummary::TooManyBlocks);
+        }
+        // From here on, uploads are recorded, so that none is missed while the store is read.
+        state.is_used = true;
+        let since = fresh.filter(|_| is_shared).map(|token| state.demands.time_of(token, now));
+        let is_ready =
+            state.whole.is_some_and(|whole| since.is_none_or(|since| whole.began >= since));
+        let is_due = is_shared && state.whole.is_some_and(|whole| now >= whole.due);
+        let reading = ((!is_ready || is_due) && state.during.is_none()).then(|| {
+            state.during = Some(Stale::default());
+            Reading { of: Arc::clone(self), began: now, is_running: true, has_ended: false }
+        });
+        Ok(Plan { is_ready, reading, since })
+    }
+
+    /// Returns a receiver of the ends of readings.
+    pub(crate) fn ends(&self) -> watch::Receiver<Option<Ended>> {
+        self.ended.subscribe()
+    }
+
     /// Brings the fingerprints up to date. Blocks while the store is read. The cost is that of
-    /// reading what was added since the last call; for the first call, and from time to time if others
-    /// write to the store (`is_shared`), the whole store.
-    pub(crate) fn refresh(&self, store: &dyn EpochStore, is_shared: bool) -> Result<(), NoSummary> {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let (read_at, stale) = {
+    /// reading what this process added since the last call.
+    pub(crate) fn refresh(&self, store: &dyn EpochStore) -> Result<(), NoSummary> {
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
+        let stale = {
             let mut state = self.lock();
             if state.is_too_large {
                 return Err(NoSummary::TooManyBlocks);
             }
-            // From here on, uploads are recorded, so that none is missed while the store is read.
-            state.is_used = true;
-            let stale = std::mem::take(&mut state.stale);
-            (state.read_at, stale)
+            if state.is_taken {
+                // An update panicked, so the whole store has to be read again.
+                (state.is_taken, state.whole) = (false, None);
+            }
+            if state.whole.is_none() {
+                return Err(NoSummary::Interrupted);
+            }
+            std::mem::take(&mut state.stale)
         };
-        let is_old = |at: Instant| is_shared && at.elapsed() > SHARED_AGE;
-        let result = match read_at {
-            Some(at) if !is_old(at) => self.read_stale(store, &stale),
-            _ => self.read_all(store),
-        };
+        self.update(store, &stale)
+    }
+
+    /// Reads what was added. The caller holds `updating`.
+    fn update(&self, store: &dyn EpochStore, stale: &Stale) -> Result<(), NoSummary> {
+        let result = self.read_stale(store, stale);
         if let Err(error) = &result {
             let mut state = self.lock();
             if matches!(error, NoSummary::TooManyBlocks) {
                 *state = State { is_too_large: true, ..State::default() };
-                return result;
+            } else {
+                state.stale.add(stale);
             }
-            state.stale.add(&stale);
         }
         result
     }
 
-    fn read_all(&self, store: &dyn EpochStore) -> Result<(), NoSummary> {
-        let started = Instant::now();
-        let mut kept = Kept::default();
-        let mut after = None;
-        let mut blocks = 0;
-        loop {
-            let page = store.devices(after, READ)?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.key.device);
-            for head in page {
-                let mut of = Blocks::default();
-                of.extend(|from, to, add| read_seals(store, head.key.device, from, to, add))?;
-                blocks += of.len();
-                if blocks > MOST_BLOCKS {
-                    return Err(NoSummary::TooManyBlocks);
-                }
-                kept.devices.insert(head.key.device, of);
-            }
-        }
-        kept.manifests.extend(|from, to, add| read_manifests(store, from, to, add))?;
-        read_events(store, &mut kept)?;
-        let mut state = self.lock();
-        state.kept = kept;
-        state.read_at = Some(started);
-        Ok(())
-    }
-
     fn read_stale(&self, store: &dyn EpochStore, stale: &Stale) -> Result<(), NoSummary> {
         let Stale { seals, manifests, events } = stale;
-        // The state is not locked while the store is read, because uploads are recorded in it. Should
-        // reading panic, the whole store is read again.
-        let (mut kept, read_at) = {
+        // The state is not locked while the store is read, because uploads are recorded in it.
+        let mut kept = {
             let mut state = self.lock();
-            (std::mem::take(&mut state.kept), state.read_at.take())
+            state.is_taken = true;
+            std::mem::take(&mut state.kept)
         };
         let devices: BTreeSet<DeviceId> = seals.keys().map(|(device, _)| *device).collect();
         let result = (|| {
@@ -224,14 +283,14 @@ impl Summaries {
             Ok(())
         })();
         let mut state = self.lock();
-        (state.kept, state.read_at) = (kept, read_at);
+        (state.kept, state.is_taken) = (kept, false);
         result
     }
 
     /// Returns the totals, as of the last [`refresh`](Self::refresh).
     pub(crate) fn totals(&self) -> Totals {
-        // A refresh takes the fingerprints out of the state while it reads.
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        // An update takes the fingerprints out of the state while it reads.
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         let kept = &mut state.kept;
         let devices = &kept.devices;
@@ -243,7 +302,7 @@ impl Summaries {
 
     /// Returns the place of the last urgent event that the totals cover.
     pub(crate) fn last_event(&self) -> Option<UrgentPlace> {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock().kept.last_event
     }
 
@@ -254,7 +313,7 @@ impl Summaries {
 
     /// Returns the fingerprints of the devices after `after`.
     pub(crate) fn devices(&self, after: Option<DeviceId>) -> DevicePage {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.lock();
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let mut rest = state.kept.devices.range((from, std::ops::Bound::Unbounded));
@@ -269,7 +328,7 @@ impl Summaries {
     /// Returns the fingerprints of blocks of a device's seals, or of the manifests, by their first
     /// numbers.
     pub(crate) fn blocks(&self, device: Option<DeviceId>, firsts: &[u64]) -> Vec<Fingerprint> {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.lock();
         let of =
             device.map_or(Some(&state.kept.manifests), |device| state.kept.devices.get(&device));
@@ -279,22 +338,100 @@ impl Summaries {
 
     /// Returns the fingerprint of a device's seals.
     pub(crate) fn device(&self, device: DeviceId) -> Fingerprint {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.lock();
         state.kept.devices.get(&device).map_or(Fingerprint::EMPTY, |of| *of.total())
     }
 
     /// Returns the fingerprints of the blocks of a device's seals.
     pub(crate) fn seals(&self, device: DeviceId, from: u64) -> BlockPage {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.lock();
         state.kept.devices.get(&device).map(|of| of.page(from)).unwrap_or_default()
     }
 
     /// Returns the fingerprints of the blocks of manifests.
     pub(crate) fn manifests(&self, from: u64) -> BlockPage {
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _updating = self.updating.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock().kept.manifests.page(from)
+    }
+}
+
+/// A reading of the whole store. If this value is dropped before the reading is complete, the reading
+/// has failed.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    of: Arc<Summaries>,
+    began: Instant,
+    /// Whether uploads are recorded for this reading.
+    is_running: bool,
+    has_ended: bool,
+}
+
+impl Reading {
+    /// Reads the whole store, and replaces the fingerprints. Blocks. `now` returns the time at the end.
+    pub(crate) fn run(
+        self,
+        store: &dyn EpochStore,
+        now: impl FnOnce() -> Instant,
+    ) -> Result<(), NoSummary> {
+        let kept = read_all(store);
+        self.end(store, kept, now())
+    }
+
+    fn end(
+        mut self,
+        store: &dyn EpochStore,
+        kept: Result<Kept, NoSummary>,
+        now: Instant,
+    ) -> Result<(), NoSummary> {
+        let of = Arc::clone(&self.of);
+        let updating = of.updating.lock().unwrap_or_else(PoisonError::into_inner);
+        let replaced = kept.map(|kept| {
+            let mut state = of.lock();
+            // What was marked before the reading began is part of what was read.
+            (state.kept, state.stale, state.is_taken) = (kept, Stale::default(), false);
+            state.whole = Some(Whole { began: self.began, due: self.next(now) });
+            self.is_running = false;
+            state.during.take().unwrap_or_default()
+        });
+        // Earlier requests may have used what was added during the reading. Later ones must find it, too.
+        let result = replaced.and_then(|during| of.update(store, &during));
+        drop(updating);
+        self.report(result.clone(), now);
+        result
+    }
+
+    /// Returns when the next reading is due if this one ends now.
+    fn next(&self, now: Instant) -> Instant {
+        let took = now.saturating_duration_since(self.began);
+        now + PAUSE.max(took.saturating_mul(PAUSE_FACTOR))
+    }
+
+    /// Reports the end of the reading. If it failed, the previous fingerprints are used until the next
+    /// one.
+    fn report(&mut self, result: Result<(), NoSummary>, now: Instant) {
+        let mut state = self.of.lock();
+        if std::mem::take(&mut self.is_running) {
+            state.during = None;
+            if let Some(whole) = &mut state.whole {
+                whole.due = self.next(now);
+            }
+        }
+        if matches!(result, Err(NoSummary::TooManyBlocks)) {
+            *state = State { is_too_large: true, ..State::default() };
+        }
+        drop(state);
+        self.has_ended = true;
+        self.of.ended.send_replace(Some(Ended { began: self.began, result }));
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.report(Err(NoSummary::Interrupted), Instant::now());
+        }
     }
 }
 
@@ -354,7 +491,7 @@ impl Drop for Mark {
             Batch::Seals(changes) => {
                 for change in changes {
                     if let Change::Seal { device, index, .. } = change {
-                        state.stale.add_seal(*device, u64::from(*index));
+                        state.mark(|stale| stale.add_seal(*device, u64::from(*index)));
                     }
                 }
                 if self.is_stored {
@@ -363,15 +500,39 @@ impl Drop for Mark {
             }
             Batch::Manifests(epochs) => {
                 for epoch in epochs {
-                    state.stale.add_manifest(epoch.0);
+                    state.mark(|stale| stale.add_manifest(epoch.0));
                     if self.is_stored {
                         state.changes.push(Change::Manifest { epoch: epoch.0 });
                     }
                 }
             }
-            Batch::Events => state.stale.events = true,
+            Batch::Events => state.mark(|stale| stale.events = true),
         }
     }
+}
+
+/// Reads the fingerprints of the whole store.
+fn read_all(store: &dyn EpochStore) -> Result<Kept, NoSummary> {
+    let mut kept = Kept::default();
+    let mut after = None;
+    let mut blocks = 0;
+    loop {
+        let page = store.devices(after, READ)?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.key.device);
+        for head in page {
+            let mut of = Blocks::default();
+            of.extend(|from, to, add| read_seals(store, head.key.device, from, to, add))?;
+            blocks += of.len();
+            if blocks > MOST_BLOCKS {
+                return Err(NoSummary::TooManyBlocks);
+            }
+            kept.devices.insert(head.key.device, of);
+        }
+    }
+    kept.manifests.extend(|from, to, add| read_manifests(store, from, to, add))?;
+    read_events(store, &mut kept)?;
+    Ok(kept)
 }
 
 /// Calls `add` for each seal of a device with an index from `from` up to, but not including, `to`.

@@ -5,7 +5,9 @@
 //! order. It does not verify what it fetches. A cloud that lies can therefore only withhold data, or
 //! cause bounded work.
 
-use std::time::Duration;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_api::summary::{
@@ -34,11 +36,15 @@ const PAGES: usize = 1 << 13;
 const PAGE_TIME: Duration = Duration::from_secs(60);
 /// The maximum length of a cursor, in bytes.
 const CURSOR_BYTES: usize = 128;
+/// How long a fresh summary may take, because the cloud reads its whole store for it.
+const READING_TIME: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// A cloud whose data is compared or fetched. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Replica {
     client: Client,
+    /// The token of a demand for fresh summaries.
+    fresh: Option<String>,
 }
 
 /// A seal in a listing.
@@ -69,7 +75,16 @@ impl Replica {
     /// Creates a replica that is reached with `client`.
     #[must_use]
     pub const fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, fresh: None }
+    }
+
+    /// Demands that summaries have everything that the cloud had stored before the first request with
+    /// the replica that this function returns, whichever process stored it. The cloud may have to read
+    /// its whole store first. A request for a summary waits until it has, for at most 12 hours.
+    #[must_use]
+    pub fn fresh(self) -> Self {
+        let token = RandomState::new().build_hasher().finish();
+        Self { fresh: Some(format!("{token:016x}")), ..self }
     }
 
     /// Returns the client.
@@ -90,6 +105,20 @@ impl Replica {
             .map_err(|error| self.odd(&format!("the response of {path} is not valid: {error}")))
     }
 
+    /// Gets a page of the summary. See [`fresh`](Self::fresh).
+    async fn summary_page<T: DeserializeOwned>(&self, path: &str) -> Result<T, NetError> {
+        let Some(token) = &self.fresh else { return self.page(path, PAGE_BYTES).await };
+        let path = paths::fresh(path, token);
+        let start = Instant::now();
+        loop {
+            match self.page(&path, PAGE_BYTES).await {
+                // The client has waited between its attempts.
+                Err(NetError::Busy { status: 503, .. }) if start.elapsed() < READING_TIME => {}
+                result => return result,
+            }
+        }
+    }
+
     async fn in_time<T>(
         &self,
         work: impl Future<Output = Result<T, NetError>>,
@@ -107,7 +136,7 @@ impl Replica {
     /// # Errors
     /// [`NetError`].
     pub async fn summary(&self, after: Option<&str>) -> Result<Summary, NetError> {
-        let summary: Summary = self.page(&paths::summary(after), PAGE_BYTES).await?;
+        let summary: Summary = self.summary_page(&paths::summary(after)).await?;
         let cursors = [Some(&summary.cursor), summary.events_cursor.as_ref()];
         if !cursors.into_iter().flatten().all(|cursor| is_cursor(cursor)) {
             return Err(self.odd("a cursor of the summary is not valid"));
@@ -229,7 +258,7 @@ impl DeviceWalk {
         if self.has_ended {
             return Ok(None);
         }
-        let page: DevicePage = of.page(&paths::summary_devices(self.after), PAGE_BYTES).await?;
+        let page: DevicePage = of.summary_page(&paths::summary_devices(self.after)).await?;
         for entry in &page.devices {
             if self.after.is_some_and(|after| entry.device <= after) {
                 return Err(of.odd("the devices of the summary are not in ascending order"));
@@ -271,7 +300,7 @@ impl BlockWalk {
             BlocksOf::Seals(device) => paths::summary_seals(device, self.from),
             BlocksOf::Manifests => paths::summary_manifests(self.from),
         };
-        let page: BlockPage = of.page(&path, PAGE_BYTES).await?;
+        let page: BlockPage = of.summary_page(&path).await?;
         for block in &page.blocks {
             if block.first < self.from || block_of(block.first) != block.first {
                 return Err(of.odd("the blocks of the summary are not in ascending order"));

@@ -55,6 +55,7 @@ pub async fn export(
     place: &Place,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Exported, BackupError> {
+    let replica = &replica.clone().fresh();
     let summary = replica.summary(None).await?;
     if summary.group != roster.group().to_string() {
         let whose = replica.client().base().to_owned();

@@ -10,6 +10,7 @@ mod fairness;
 mod follow;
 mod follow_cost;
 mod follow_lies;
+mod follow_shared;
 mod limits;
 mod manifests;
 mod progress;

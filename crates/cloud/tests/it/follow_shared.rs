@@ -1,0 +1,219 @@
+//! Summaries of a store to which other processes write.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use moteseal_api::paths;
+use moteseal_api::summary::Summary;
+use moteseal_cloud::{Cloud, Config};
+use moteseal_core::Digest;
+use moteseal_core::record::Scheme::Star;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_net::replica::{DeviceWalk, Replica};
+use moteseal_store::{
+    Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, RedbStore, Reply,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+};
+
+use crate::follow::client;
+use crate::testbed::{Mote, Running, group, open_store};
+
+/// A store that states that other processes write to it. While the gate is locked, it lists no devices.
+struct Shared {
+    store: Arc<RedbStore>,
+    gate: Arc<Mutex<()>>,
+}
+
+impl EpochStore for Shared {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
+        self.store.submit(batch, reply)
+    }
+
+    fn submit_manifests(
+        &self,
+        manifests: Vec<StoredManifest>,
+        reply: Reply,
+    ) -> Result<(), PutError> {
+        self.store.submit_manifests(manifests, reply)
+    }
+
+    fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError> {
+        self.store.submit_urgent(events, reply)
+    }
+
+    fn urgent(
+        &self,
+        after: Option<UrgentPlace>,
+        limits: UrgentLimits,
+        select: &dyn Fn(DeviceId, EpochNumber) -> bool,
+    ) -> Result<UrgentPage, ReadError> {
+        self.store.urgent(after, limits, select)
+    }
+
+    fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
+        self.store.urgent_bytes(device)
+    }
+
+    fn manifests(
+        &self,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+        after: Option<ManifestKey>,
+        limit: usize,
+    ) -> Result<Vec<StoredManifest>, ReadError> {
+        self.store.manifests(since, until, after, limit)
+    }
+
+    fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {
+        let _gate = self.gate.lock().unwrap();
+        self.store.devices(after, limit)
+    }
+
+    fn seals(
+        &self,
+        device: DeviceId,
+        from: SealIndex,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
+        self.store.seals(device, from, limit)
+    }
+
+    fn seals_since(
+        &self,
+        device: DeviceId,
+        since: EpochNumber,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
+        self.store.seals_since(device, since, limit)
+    }
+
+    fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
+        self.store.seals_at(device, index)
+    }
+
+    fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
+        self.store.body(seal, range)
+    }
+
+    fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        self.store.schema(digest)
+    }
+
+    fn equivocations(
+        &self,
+        after: Option<(DeviceId, SealIndex)>,
+        limit: usize,
+    ) -> Result<Vec<Equivocation>, ReadError> {
+        self.store.equivocations(after, limit)
+    }
+}
+
+/// Two clouds with one store, and the gate of the second.
+struct Bed {
+    worker: Running,
+    serve: Running,
+    gate: Arc<Mutex<()>>,
+    mote: Mote,
+    _directory: tempfile::TempDir,
+}
+
+impl Bed {
+    async fn new() -> Self {
+        let (roster, mut motes) = group(&["a"]);
+        let directory = tempfile::tempdir().unwrap();
+        let (store, gate) = (open_store(directory.path()), Arc::default());
+        let shared = || -> Arc<dyn EpochStore> {
+            Arc::new(Shared { store: Arc::clone(&store), gate: Arc::clone(&gate) })
+        };
+        let worker = Cloud::bind(Config::new(roster.clone()), Arc::clone(&store) as _).await;
+        let serve = Cloud::bind(Config::new(roster), shared()).await.unwrap();
+        Self {
+            worker: Running::of(worker.unwrap(), Arc::clone(&store)),
+            serve: Running::of(serve, store),
+            gate,
+            mote: motes.remove(0),
+            _directory: directory,
+        }
+    }
+
+    /// Stores a seal through the other cloud.
+    async fn put(&mut self, epoch: u64) {
+        let bundle = self.mote.seal(Star, epoch, true, &[1]);
+        assert_eq!(self.worker.put(bundle).await.status(), 200);
+    }
+
+    /// Returns the number of seals in the summary, which must be served at once.
+    async fn seals(&self, path: &str) -> u64 {
+        let response = self.serve.get(path).await;
+        assert_eq!(response.status(), 200, "{path}");
+        response.json::<Summary>().await.unwrap().seals.count
+    }
+
+    fn close(gate: &Mutex<()>) -> MutexGuard<'_, ()> {
+        gate.lock().unwrap()
+    }
+
+    async fn stop(self) {
+        self.worker.stop().await;
+        self.serve.stop().await;
+    }
+}
+
+fn fresh(token: &str) -> String {
+    paths::fresh(paths::SUMMARY, token)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fresh_summary_has_what_other_processes_stored() {
+    let mut bed = Bed::new().await;
+    bed.put(1).await;
+    assert_eq!(bed.seals(paths::SUMMARY).await, 1);
+    bed.put(2).await;
+    assert_eq!(bed.seals(paths::SUMMARY).await, 1, "the previous fingerprints");
+    assert_eq!(bed.seals(&fresh("a")).await, 2);
+    bed.put(3).await;
+    assert_eq!(bed.seals(&fresh("a")).await, 2, "the token was used before the seal was stored");
+    // An export demands fresh summaries and pages.
+    let replica = Replica::new(client(&bed.serve.url)).fresh();
+    let devices = DeviceWalk::default().next(&replica).await.unwrap().unwrap();
+    assert_eq!(devices.iter().map(|device| device.seals.count).sum::<u64>(), 3);
+    assert_eq!(replica.summary(None).await.unwrap().seals.count, 3);
+    for token in ["", "a-b", "%20", &"a".repeat(65)] {
+        assert_eq!(bed.serve.get(&fresh(token)).await.status(), 400, "{token:?}");
+    }
+    bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_without_a_token_do_not_wait_while_the_store_is_read_again() {
+    let mut bed = Bed::new().await;
+    bed.put(1).await;
+    assert_eq!(bed.seals(paths::SUMMARY).await, 1);
+    bed.put(2).await;
+    let gate = Arc::clone(&bed.gate);
+    let (opened, open) = std::sync::mpsc::channel::<()>();
+    let (closed, is_closed) = tokio::sync::oneshot::channel();
+    // The gate is held on a thread, because it must not be held while a task waits.
+    let holder = std::thread::spawn(move || {
+        let _gate = Bed::close(&gate);
+        closed.send(()).unwrap();
+        open.recv().unwrap();
+    });
+    is_closed.await.unwrap();
+    let response = bed.serve.get(&fresh("a")).await;
+    assert_eq!(response.status(), 503);
+    assert!(response.headers().contains_key("retry-after"));
+    // The reading is still in progress.
+    let start = Instant::now();
+    assert_eq!(bed.seals(paths::SUMMARY).await, 1);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    opened.send(()).unwrap();
+    holder.join().unwrap();
+    assert_eq!(bed.seals(&fresh("a")).await, 2);
+    bed.stop().await;
+}

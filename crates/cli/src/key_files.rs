@@ -31,11 +31,6 @@ fn device_file(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 impl KeyFiles {
-    /// Returns whether an argument names keys.
-    pub(crate) fn is_given(&self) -> bool {
-        !self.grants.is_empty() || !self.stream_secrets.is_empty()
-    }
-
     /// Returns the files that are read. No output may replace them.
     pub(crate) fn read(&self) -> impl Iterator<Item = &PathBuf> {
         let secrets = self.stream_secrets.iter().map(|(_, path)| path);

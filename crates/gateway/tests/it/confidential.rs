@@ -24,7 +24,7 @@ use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::{Tree, group_leaf, join_roots};
 use moteseal_seal::wire::{Acknowledgement, Uplink};
 use moteseal_seal::{MAX_MESSAGE, Position, Seal, Statement, star};
-use moteseal_store::Bundle;
+use moteseal_store::{Bundle, EpochStore as _, Options, RedbStore};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, SchemaEntry, StreamReader, write};
 use proptest::prelude::*;
@@ -542,4 +542,43 @@ fn a_coordinator_with_a_budget_keeps_the_same_rows_with_encrypted_columns_as_wit
     result.unwrap();
     let seen = seen.into_inner();
     assert_eq!(seen.len(), 4, "no case of a scheme with, or without, dropped events: {seen:?}");
+}
+
+#[test]
+fn a_store_keeps_twelve_bytes_more_a_seal_and_sixteen_more_a_column() {
+    let column = |kind, suite| Column { kind, is_nullable: false, suite, group: 0 };
+    let fixed = [column("i16/100", "!"), column("u8", ""), column("u64", "!aes")];
+    let with_text = [column("i16/100", "!"), column("text12", "!")];
+    let schemas = [(&fixed[..], 2), (&with_text[..], 2), (&fixed[..1], 1)];
+    let folder = tempfile::tempdir().unwrap();
+    let of_scheme = |scheme| [(scheme, 1_000), (scheme, 40)];
+    let groups = [Scheme::Star, Scheme::Tree].into_iter().flat_map(of_scheme);
+    let cases = groups.flat_map(|group| schemas.map(|columns| (group, columns)));
+    for (number, ((scheme, budget), (columns, encrypted_count))) in cases.enumerate() {
+        let roster = roster(budget);
+        let readings = (1..=250_u64).map(|at| [at.wrapping_mul(0x0123_4567_89ab_cdef); 4]);
+        let plain = schema(columns, Marks::Plain);
+        let records: Vec<Vec<u8>> = readings.map(|reading| record(&plain, &reading)).collect();
+        let [plain, encrypted] = [Marks::Plain, Marks::Encrypted].map(|marks| {
+            let schema = schema(columns, marks);
+            let epochs = std::slice::from_ref(&records);
+            let ended = run(&roster, (scheme, &schema), epochs, 250);
+            assert_eq!(ended[0].round.0 > 0, budget < 250);
+            let bundle = read(&roster, &ended[0].bundles[0]).stored;
+            let name = format!("{number}-{marks:?}.redb");
+            let store = RedbStore::open(&folder.path().join(name), Options::default()).unwrap();
+            assert_eq!(store.put(vec![bundle.clone()]).unwrap().stored, 1);
+            let seal = store.seals_at(bundle.key().device, SealIndex(0)).unwrap().remove(0);
+            // The store has the head and the body whose lengths are compared.
+            let (head, body) = bundle.rows();
+            assert_eq!(store.body(&seal, 0..seal.body_length()).unwrap(), body);
+            assert!(head.windows(seal.sign1().len()).any(|bytes| bytes == seal.sign1()));
+            assert_eq!(bundle.stored_bytes(), head.len() + body.len());
+            (bundle, seal)
+        });
+        assert_eq!(encrypted.1.stored_events(), plain.1.stored_events());
+        assert_stored_cost(&encrypted.0, &plain.0, encrypted_count);
+        let more = encrypted.1.sign1().len() - plain.1.sign1().len();
+        assert_eq!(more, encrypted.0.stored_bytes() - plain.0.stored_bytes());
+    }
 }

@@ -177,7 +177,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Calls `each` with the sequence number, level and record of every row, in ascending order of
-    /// the sequence numbers.
+    /// the sequence numbers. The cells of withheld columns are ciphertext: read values with
+    /// [`columns`](Self::columns).
     pub fn for_each(&self, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
         let mut replaced = self.replaced;
         self.sample().for_each(self.engine, |seq, level, sealed| {
@@ -186,7 +187,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Calls `each` with the sequence numbers and records of a few hundred rows at a time, in ascending
-    /// order of the sequence numbers. This is efficient for columns.
+    /// order of the sequence numbers. This is efficient for columns. The records are those of
+    /// [`for_each`](Self::for_each).
     pub fn for_each_chunk(&self, mut each: impl FnMut(&[Sequence], &[&'a [u8]])) {
         let (mut replaced, mut records) = (self.replaced, Vec::new());
         self.sample().for_each_chunk(self.engine, |chunk| {

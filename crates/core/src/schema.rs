@@ -16,11 +16,12 @@
 //! A sealed record has ciphertext in the cells of encrypted columns
 //! ([`confidential`](crate::confidential)). The fields of a schema are for sealed records, so
 //! [`Field::read`] and its relatives return [`ValueError::Encrypted`] for an encrypted column. There
-//! are two ways to read its values, and neither can be taken by accident:
+//! are two ways to read its values, and a caller must name one of them:
 //!
 //! - A reader decrypts the record. The result is a [`Decrypted`](crate::confidential::Decrypted)
 //!   record, which reads exactly the columns that were decrypted.
-//! - A device reads a record that it has not encrypted yet through [`Field::in_plaintext`].
+//! - A device reads a record that it has not encrypted yet through [`Field::in_plaintext`]. The caller
+//!   asserts that the record is plaintext there; nothing checks it.
 //!
 //! [`Schema::check_record`] checks sealed records, and [`Schema::check_plain_record`] checks records
 //! before encryption and after the decryption of all columns.

@@ -37,6 +37,57 @@ impl From<ValueError> for PlaintextError {
 }
 
 /// A column of verified rows.
+///
+/// A column has no method that reads values. [`readable`](Self::readable) and [`values`](Self::values) return
+/// what reads them, unless the column is withheld:
+///
+/// ```
+/// use moteseal_client::decrypt::Column;
+///
+/// fn value(column: &Column<'_>, record: &[u8]) -> Option<f64> {
+///     column.readable().ok()?.read_f64(record).ok()?
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// use moteseal_client::decrypt::Column;
+///
+/// fn value(column: &Column<'_>, record: &[u8]) -> Option<f64> {
+///     column.read_f64(record).ok()?
+/// }
+/// ```
+///
+/// An [`Estimator`](crate::estimate::Estimator) takes rows and the name of a column. It gets the values as
+/// above, and returns an error if the column is withheld. It accepts no column, and no field:
+///
+/// ```
+/// use moteseal_client::estimate::Estimator;
+/// use moteseal_client::{Rows, Sink};
+///
+/// fn take(estimator: &mut Estimator, rows: &Rows<'_>) -> bool {
+///     estimator.rows(rows).is_ok()
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// use moteseal_client::Sink;
+/// use moteseal_client::decrypt::Column;
+/// use moteseal_client::estimate::Estimator;
+///
+/// fn take(estimator: &mut Estimator, column: &Column<'_>) -> bool {
+///     estimator.rows(column).is_ok()
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// use moteseal_client::Sink;
+/// use moteseal_client::decrypt::Column;
+/// use moteseal_client::estimate::Estimator;
+///
+/// fn take(estimator: &mut Estimator, column: &Column<'_>) -> bool {
+///     estimator.rows(&column.field().in_plaintext()).is_ok()
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Column<'a> {
     field: Field<'a>,
@@ -63,7 +114,8 @@ pub enum ColumnValues<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// Returns the field. It does not read an encrypted column; [`readable`](Self::readable) does.
+    /// Returns the field. It does not read an encrypted column; [`readable`](Self::readable) does. Do not call
+    /// [`Field::in_plaintext`] to read a record of the part: that states that the column was decrypted.
     #[must_use]
     pub const fn field(&self) -> &Field<'a> {
         &self.field
@@ -109,7 +161,28 @@ impl<'a> Column<'a> {
 }
 
 /// A column whose cells are not ciphertext in the records of one part: a plain column, or one that was
-/// decrypted. Only [`Column::readable`] creates it, so nothing reads ciphertext as a value.
+/// decrypted. Only [`Column::values`] and [`Column::readable`] return one, and none for a withheld column.
+/// Estimates read values only through this type:
+///
+/// ```
+/// use moteseal_client::decrypt::{Column, Readable};
+///
+/// fn reader<'a>(column: &Column<'a>) -> Option<Readable<'a>> {
+///     column.readable().ok()
+/// }
+/// ```
+///
+/// ```compile_fail,E0423
+/// use moteseal_client::decrypt::{Column, Readable};
+///
+/// fn reader<'a>(column: &Column<'a>) -> Option<Readable<'a>> {
+///     Some(Readable(column.field().in_plaintext()))
+/// }
+/// ```
+///
+/// The type does not hide the ciphertext. A record that [`Rows::for_each`](crate::Rows::for_each) returns has
+/// the cells of all shown columns, including withheld ones. A caller that applies [`Field::in_plaintext`] to the field of
+/// a withheld column wrongly asserts that its cells are plaintext, and reads random values.
 #[derive(Clone, Copy, Debug)]
 pub struct Readable<'a>(Field<'a>);
 

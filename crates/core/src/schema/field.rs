@@ -119,9 +119,13 @@ impl<'a> Field<'a> {
         Self { group, ..self }
     }
 
-    /// Returns the same field for a record that is not encrypted: the record that a device is about
-    /// to encrypt. A reader of sealed records never needs it; see
-    /// [`Decrypted`](crate::confidential::Decrypted).
+    /// Returns the same field for records in which the cells of this column are not ciphertext.
+    ///
+    /// The caller asserts that the cells of this column are plaintext in every record that it reads or writes
+    /// through the returned field: a device has not encrypted them yet, or a reader has decrypted them. This
+    /// function does not check it, and needs no key. Of a record in which the cells are ciphertext, the field
+    /// reads random values, or fails with `RecordValue`. To read what has been decrypted, use
+    /// [`Decrypted`](crate::confidential::Decrypted), which knows the decrypted columns.
     #[must_use]
     pub const fn in_plaintext(self) -> Self {
         Self { is_plaintext: true, ..self }

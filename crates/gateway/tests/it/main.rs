@@ -4,6 +4,7 @@
 
 mod aggregator;
 mod column_groups;
+mod confidential;
 mod damage;
 mod hostile_frames;
 mod hostile_shares;

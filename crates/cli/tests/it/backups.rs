@@ -102,6 +102,26 @@ fn a_killed_export_leaves_the_old_backup_and_continues() {
 }
 
 #[test]
+fn a_killed_import_is_continued_by_another_one() {
+    let (scene, cloud) = filled();
+    export(&scene, &cloud.url);
+    let empty = scene.cloud("new.redb");
+    let import = ["store", "import", "backup", "--to", &empty.url, "--json"];
+    for wait in [0, 20, 40, 60, 80] {
+        let mut process =
+            scene.command(&import).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+    scene.run(&import).done();
+    assert_eq!(rows(&scene, &cloud.url, "old.csv"), rows(&scene, &empty.url, "new.csv"));
+    // Everything is there, so nothing is sent again.
+    let again = scene.run(&import).done().json();
+    assert_eq!((&again["seals"], &again["skipped"]), (&0.into(), &400.into()));
+}
+
+#[test]
 fn an_altered_missing_or_swapped_object_is_found_and_not_imported() {
     let (scene, cloud) = filled();
     export(&scene, &cloud.url);

@@ -60,7 +60,7 @@ impl DeadLetters {
     /// # Errors
     /// [`StreamError`].
     pub async fn count(&self) -> Result<u64, StreamError> {
-        Ok(self.stream.extent(&self.stream.names().dead).await?.0)
+        Ok(self.stream.extent(&self.stream.names().dead).await?.messages)
     }
 
     /// Returns at most `limit` dead letters whose number is greater than `after`, in the order of their
@@ -88,7 +88,7 @@ impl DeadLetters {
     pub async fn replay(&self, numbers: Option<&[u64]>) -> Result<u64, StreamError> {
         let names = self.stream.names();
         // Letters that are added while this runs are not replayed.
-        let (_, last) = self.stream.extent(&names.dead).await?;
+        let last = self.stream.extent(&names.dead).await?.last;
         let (mut after, mut replayed) = (0, 0);
         while let Some(message) = self.next(after).await?
             && message.sequence <= last

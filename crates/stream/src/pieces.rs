@@ -99,12 +99,30 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns the number of messages of a stream and its last position.
-    pub(crate) async fn extent(&self, stream: &str) -> Result<(u64, u64), StreamError> {
+    /// Returns the extent of a stream.
+    pub(crate) async fn extent(&self, stream: &str) -> Result<Extent, StreamError> {
         let answer = self.api(&format!("STREAM.INFO.{stream}"), &serde_json::Value::Null).await;
         let answer = answer.map_err(|failed| self.explained(failed))?;
         let of = |name: &str| answer["state"][name].as_u64().unwrap_or(0);
-        Ok((of("messages"), of("last_seq")))
+        let created = answer["created"].as_str().unwrap_or_default().to_owned();
+        Ok(Extent { created, messages: of("messages"), last: of("last_seq") })
+    }
+}
+
+/// How far a stream reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// When the stream was created. Positions start at 1 again if it is created again.
+    created: String,
+    pub(crate) messages: u64,
+    /// The last position.
+    pub(crate) last: u64,
+}
+
+impl Extent {
+    /// Returns whether positions of `before` are positions of this stream.
+    fn continues(&self, before: &Self) -> bool {
+        self.created == before.created && self.last >= before.last
     }
 }
 
@@ -118,10 +136,18 @@ pub(crate) struct Sweep {
 #[derive(Debug)]
 enum State {
     Idle,
-    /// The last piece at this time.
-    Noted(u64, Instant),
-    /// The last piece, the message up to which everything must be stored, and the last dead letter until then.
-    Waiting(u64, u64, u64),
+    /// The pieces at this time.
+    Noted(Extent, Instant),
+    Waiting(Noted),
+}
+
+#[derive(Clone, Debug)]
+struct Noted {
+    pieces: Extent,
+    /// The messages of which the last and all before it must be stored.
+    batches: Extent,
+    /// The dead letters until then: none are left.
+    letters: Extent,
 }
 
 impl Sweep {
@@ -138,40 +164,64 @@ impl Sweep {
 
     async fn try_step(&mut self, stream: &Stream) -> Result<(), StreamError> {
         let names = stream.names();
-        match self.state {
+        match &self.state {
             State::Idle => {
-                let (count, last) = stream.extent(&names.pieces).await?;
-                if count > 0 {
-                    self.state = State::Noted(last, Instant::now());
+                let pieces = stream.extent(&names.pieces).await?;
+                if pieces.messages > 0 {
+                    self.state = State::Noted(pieces, Instant::now());
                 }
             }
-            State::Noted(piece, at) if at.elapsed() >= self.age => {
+            State::Noted(pieces, at) if at.elapsed() >= self.age => {
                 // A replay publishes a letter before it removes it. So the letters are counted before the
                 // last message is noted, and are counted after it is known what is stored.
-                let (letters, letter) = stream.extent(&names.dead).await?;
-                if letters == 0 {
-                    let (_, message) = stream.extent(&names.batches).await?;
-                    self.state = State::Waiting(piece, message, letter);
+                let letters = stream.extent(&names.dead).await?;
+                if letters.messages == 0 {
+                    let batches = stream.extent(&names.batches).await?;
+                    let pieces = pieces.clone();
+                    self.state = State::Waiting(Noted { pieces, batches, letters });
                 }
             }
             State::Noted(..) => {}
-            State::Waiting(piece, message, letter) => {
-                let is_stored = stream.progress().await?.stored >= message;
-                if stream.extent(&names.dead).await? != (0, letter) {
+            State::Waiting(noted) => {
+                let noted = noted.clone();
+                let is_stored = stream.progress().await?.stored >= noted.batches.last;
+                if stream.extent(&names.dead).await? != noted.letters {
                     self.state = State::Idle;
                     return Ok(());
                 }
                 if !is_stored {
                     return Ok(());
                 }
-                let purge = format!("STREAM.PURGE.{}", names.pieces);
-                let purged = stream.api(&purge, &json!({ "seq": piece + 1 })).await?;
-                if let Some(count @ 1..) = purged["purged"].as_u64() {
-                    info!(count, "removed pieces of uploads that were never completed");
+                // Positions of a stream that was deleted and created again say nothing about the new one.
+                let is_same = stream.extent(&names.batches).await?.continues(&noted.batches)
+                    && stream.extent(&names.pieces).await?.continues(&noted.pieces);
+                if is_same {
+                    let purge = format!("STREAM.PURGE.{}", names.pieces);
+                    let purged =
+                        stream.api(&purge, &json!({ "seq": noted.pieces.last + 1 })).await?;
+                    if let Some(count @ 1..) = purged["purged"].as_u64() {
+                        info!(count, "removed pieces of uploads that were never completed");
+                    }
                 }
                 self.state = State::Idle;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_those_of_the_stream_that_was_not_created_again_or_restored() {
+        let extent =
+            |created: &str, messages, last| Extent { created: created.to_owned(), messages, last };
+        let noted = extent("monday", 3, 40);
+        assert!(extent("monday", 0, 40).continues(&noted), "its messages were removed");
+        assert!(extent("monday", 5, 45).continues(&noted));
+        assert!(!extent("tuesday", 60, 60).continues(&noted), "it was created again");
+        assert!(!extent("monday", 3, 39).continues(&noted), "an older copy was restored");
     }
 }

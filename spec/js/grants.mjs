@@ -240,7 +240,10 @@ export function openOwner(bytes) {
 export function forget(owner, epoch) {
   if (owner.streams.some((s) => epoch > s.base + BigInt(LAST))) fail("EpochOutOfKeyRange");
   const streams = owner.streams.map((s) => {
-    if (s.columns.length === 0 || epoch <= (s.forgotten ?? s.base)) return s;
+    const start = s.forgotten ?? s.base;
+    const first = epoch > start ? epoch : start;
+    const isAdded = s.forgotten !== null && s.columns.some((c) => c.nodes === null);
+    if (s.columns.length === 0 || (first === start && !isAdded)) return s;
     const secrets = new Map();
     let { secret } = s;
     const step = Math.max(s.step, ...s.columns.map((c) => c.batch + 1));
@@ -250,9 +253,9 @@ export function forget(owner, epoch) {
     }
     const columns = s.columns.map((c) => {
       const before = c.nodes ?? [{ depth: 0, prefix: 0, key: columnRoot(secrets.get(c.batch), c.id) }];
-      return { ...c, nodes: cover(before, Number(epoch - s.base), LAST) };
+      return { ...c, nodes: cover(before, Number(first - s.base), LAST) };
     });
-    return { ...s, step, secret, forgotten: epoch, columns };
+    return { ...s, step, secret, forgotten: first, columns };
   });
   return { ...owner, streams };
 }

@@ -267,15 +267,18 @@ def owner_forget(owner, epoch):
         raise Refused("EpochOutOfKeyRange")
     out = []
     for device, generation, base, step, secret, forgotten, columns in streams:
-        if columns and epoch > (base if forgotten is None else forgotten):
+        start = base if forgotten is None else forgotten
+        first = max(epoch, start)
+        is_added = forgotten is not None and any(nodes is None for *_, nodes in columns)
+        if columns and (first > start or is_added):
             left, kept = [], secret
             batches = {}
             for batch in range(step, max(step, *(column[2] + 1 for column in columns))):
                 batches[batch], kept = kept, next_secret(kept)
             for id, label, batch, nodes in columns:
                 before = [(0, 0, column_root(batches[batch], id))] if nodes is None else nodes
-                left.append([id, label, batch, [list(node) for node in cover(before, epoch - base, LAST)]])
-            step, secret, forgotten, columns = step + len(batches), kept, epoch, left
+                left.append([id, label, batch, [list(node) for node in cover(before, first - base, LAST)]])
+            step, secret, forgotten, columns = step + len(batches), kept, first, left
         out.append([device, generation, base, step, secret, forgotten, columns])
     return group, name, key, out
 

@@ -146,7 +146,7 @@ async fn an_unknown_name_costs_as_much_as_a_wrong_password() {
     certificate_only.certificate = Some(moteseal_service::ClientKey([1; 32]));
     add(&scene.users, "certificate-only", certificate_only);
     let mut times = [Vec::new(), Vec::new(), Vec::new()];
-    for round in 0..4_u8 {
+    for round in 0..8_u8 {
         for (kind, name) in ["reader", "nobody", "certificate-only"].into_iter().enumerate() {
             let host = round * 3 + u8::try_from(kind).unwrap() + 1;
             let start = Instant::now();
@@ -154,11 +154,9 @@ async fn an_unknown_name_costs_as_much_as_a_wrong_password() {
             times[kind].push(start.elapsed());
         }
     }
-    assert_eq!(scene.metric("moteseal_password_hashes_total").await, 13);
-    let [wrong, unknown, without] = times.map(|mut times| {
-        times.sort();
-        times[1].as_secs_f64()
-    });
+    assert_eq!(scene.metric("moteseal_password_hashes_total").await, 25);
+    // The least time has the least of other programs in it.
+    let [wrong, unknown, without] = times.map(|times| times.iter().min().unwrap().as_secs_f64());
     for other in [unknown, without] {
         assert!((0.5..2.0).contains(&(other / wrong)), "{other} s instead of {wrong} s");
     }

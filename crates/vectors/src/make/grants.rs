@@ -436,7 +436,15 @@ fn owners() -> File {
     let punctured = bytes_of(&later);
     file.valid("columns before and after", open, of(&punctured));
     file.valid("a second time", forget, before(&punctured, BASE + 1000));
-    file.valid("an earlier time", forget, before(&punctured, BASE + 4));
+    file.valid(
+        "an earlier time, and a column that was added",
+        forget,
+        before(&punctured, BASE + 4),
+    );
+    later.forget(EpochNumber(BASE + 5), None).unwrap();
+    let whole = bytes_of(&later);
+    file.valid("the same time, and no added column", forget, before(&whole, BASE + 5));
+    file.valid("an earlier time, and no added column", forget, before(&whole, BASE + 4));
 
     let Value::Bytes(content) = elements(&Value::decode(&fresh))[1].clone() else { panic!() };
     let content = Value::decode(&content);

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use scylla::client::session::Session;
+use scylla::errors::{DbError, RequestAttemptError, UseKeyspaceError};
 use scylla::statement::unprepared::Statement;
 use tokio::runtime::Builder;
+use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::connect::{Check, connect, version};
@@ -63,10 +65,7 @@ async fn create(address: &Address, replicas: u32) -> Result<Initialized, OpenErr
         run(&format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {replication}"))
             .await?;
     }
-    session
-        .use_keyspace(&address.keyspace, false)
-        .await
-        .map_err(|error| check.failed(&error.to_string()))?;
+    enter(&check, &session, created).await?;
     let before = version(&session, address).await?;
     if before.is_some_and(|before| before > VERSION) {
         let (keyspace, found) = (address.keyspace.clone(), before.unwrap_or_default());
@@ -82,6 +81,25 @@ async fn create(address: &Address, replicas: u32) -> Result<Initialized, OpenErr
         run(&format!("INSERT INTO schema_version (one, version) VALUES (0, {number})")).await?;
     }
     Ok(Initialized { created, before, version: VERSION })
+}
+
+/// Makes the keyspace that of the session. A node that has just joined hears of a new keyspace later than the others.
+async fn enter(check: &Check<'_>, session: &Session, is_new: bool) -> Result<(), OpenError> {
+    let until = Instant::now() + CHANGE;
+    loop {
+        let error = match session.use_keyspace(&check.address.keyspace, false).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let is_unknown = matches!(
+            error,
+            UseKeyspaceError::RequestError(RequestAttemptError::DbError(DbError::Invalid, _))
+        );
+        if !(is_new && is_unknown) || Instant::now() > until {
+            return Err(check.failed(&error.to_string()));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 async fn run(check: &Check<'_>, session: &Session, statement: &str) -> Result<(), OpenError> {

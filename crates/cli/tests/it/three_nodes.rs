@@ -108,7 +108,8 @@ fn a_cloud_on_three_nodes_goes_on_without_one_and_refuses_clearly_without_two() 
     // The keyspace has three replicas, and the policy is in force on every node.
     let of_superuser = site.url.replace("://", "://cassandra@");
     let init = ["store", "init", "--replicas", "3", "--store", &of_superuser];
-    assert!(site.scene.run(&init).done().out.contains("were created (version 2)"));
+    let created = site.scene.run(&init).done();
+    assert!(created.out.contains("was created (version 2)"), "{created:?}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let replication: HashMap<String, String> = runtime.block_on(async {
         let session = nodes[0].session(&superuser).await;

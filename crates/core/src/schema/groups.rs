@@ -274,6 +274,14 @@ impl Cells<'_> {
         }
     }
 
+    /// Returns the offset in a record and the length of each run of consecutive cells, in the order of the
+    /// record, if they are at the same places in every record.
+    #[must_use]
+    pub fn runs(&self) -> Option<impl ExactSizeIterator<Item = (usize, usize)>> {
+        let run = |range: &CellRange| (range.start.into(), range.length.into());
+        (self.texts == 0).then(|| self.ranges.iter().map(run))
+    }
+
     /// Returns the offset in a record and the length of the cells, if they are consecutive bytes at
     /// the same place in every record.
     #[must_use]

@@ -307,7 +307,7 @@ impl Follower {
         &self,
         read: impl FnOnce(&Summaries) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        Ok(refreshed(&self.shared, read).await?)
+        Ok(refreshed(&self.shared, None, read).await?)
     }
 
     /// Remembers an object that this cloud refuses, and reports it once.

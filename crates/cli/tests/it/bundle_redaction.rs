@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::column_groups::{columns, only, three_groups_as};
 use crate::confidential_readings::{grant, stored};
-use crate::redaction::{accepted, place, proven, record, redact, rows};
+use crate::redaction::{accepted, place, proven, record, redact, rows, seal_other_history};
 use crate::scene::{Run, Scene};
 
 const REFUSED: i32 = 3;
@@ -230,17 +230,7 @@ fn what_cannot_be_redacted_is_an_error_by_name_and_file() {
 #[test]
 fn bundles_of_two_histories_of_a_device_are_refused() {
     let scene = proven();
-    // A copy of the key, which begins a chain of its own, seals other readings.
-    scene.table("other.csv", 60);
-    fs::create_dir(scene.path("stolen")).unwrap();
-    for name in ["dev1.key.pem", "dev1.salt.key"] {
-        let [from, to] = ["keys", "stolen"].map(|folder| scene.path(&format!("{folder}/{name}")));
-        fs::copy(from, to).unwrap();
-    }
-    scene.with_roster(&["chain", "new", "--key", "stolen/dev1.key.pem"]).done();
-    let key = ["--key", "stolen/dev1.key.pem", "--device", "dev1", "--out", "others"];
-    let columns = &crate::scene::COLUMNS[..];
-    scene.with_roster(&[&["seal", "other.csv"], &key[..], columns].concat()).done();
+    seal_other_history(&scene);
     let run = with_roster(&scene, "redact bundles others --devices dev1 -o out.mproof");
     let name = "moteseal: others/dev1-0000000000.mseal: NotOneOriginal";
     assert!(run.failed(REFUSED).contains(name), "{run:?}");

@@ -248,6 +248,15 @@ async fn seals_of(session: &Session, device: &str) -> Vec<Seal> {
     result.rows::<Seal>().unwrap().map(Result::unwrap).collect()
 }
 
+/// Returns the id of a device in hexadecimal digits.
+fn id_of(scene: &Scene, name: &str) -> String {
+    let show = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"];
+    let roster = scene.run(&show).done().json();
+    let devices = roster["devices"].as_array().unwrap();
+    let device = devices.iter().find(|device| device["name"] == name).unwrap();
+    device["id"].as_str().unwrap().to_owned()
+}
+
 /// Gets the readings of both devices in the hours before `hour`.
 fn get(scene: &Scene, url: &str, hour: u32) -> [Run; 2] {
     ["dev1", "dev2"].map(|device| {
@@ -274,13 +283,7 @@ fn every_lie_of_a_malicious_table_is_named_by_the_client() {
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let session = runtime.block_on(cassandra.session(&address));
-    let show = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"];
-    let roster = scene.run(&show).done().json();
-    let rows = |name: &str| {
-        let devices = roster["devices"].as_array().unwrap();
-        let device = devices.iter().find(|device| device["name"] == name).unwrap();
-        runtime.block_on(seals_of(&session, device["id"].as_str().unwrap()))
-    };
+    let rows = |name: &str| runtime.block_on(seals_of(&session, &id_of(&scene, name)));
     let (stars, trees) = (rows("dev1"), rows("dev2"));
     assert_eq!((stars.len(), trees.len()), (16, 16));
     let schemas = runtime.block_on(async {
@@ -393,12 +396,8 @@ fn lies_about_the_pieces_of_a_long_body_are_named_by_the_client() {
     });
     // Four bodies with two pieces each.
     assert_eq!(pieces.len(), 8);
-    let show = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"];
-    let roster = scene.run(&show).done().json();
     let of = |name: &str, number: i32| -> Vec<&Piece> {
-        let devices = roster["devices"].as_array().unwrap();
-        let device = devices.iter().find(|device| device["name"] == name).unwrap();
-        let id = hex::decode(device["id"].as_str().unwrap()).unwrap();
+        let id = hex::decode(id_of(&scene, name)).unwrap();
         pieces.iter().filter(|of| of.owner.starts_with(&id) && of.number == number).collect()
     };
     let ([one, other], tree) = ([of("dev1", 0)[0], of("dev1", 0)[1]], of("dev2", 0)[0]);

@@ -262,10 +262,8 @@ fn merged_proofs_show_what_any_of_them_shows() {
     assert_eq!((shown, &report["complete"]), (all, &json!(false)));
 }
 
-#[test]
-fn proofs_of_two_histories_of_a_device_are_not_merged() {
-    let scene = proven();
-    // A copy of the key, which begins a chain of its own, seals other readings.
+/// Seals other readings of dev1 into the folder `others`, with a copy of its key that begins another chain.
+pub(crate) fn seal_other_history(scene: &Scene) {
     scene.table("other.csv", 60);
     fs::create_dir(scene.path("stolen")).unwrap();
     for name in ["dev1.key.pem", "dev1.salt.key"] {
@@ -276,6 +274,12 @@ fn proofs_of_two_histories_of_a_device_are_not_merged() {
     let key = ["--key", "stolen/dev1.key.pem", "--device", "dev1", "--out", "others"];
     let columns = &crate::scene::COLUMNS[..];
     scene.with_roster(&[&["seal", "other.csv"], &key[..], columns].concat()).done();
+}
+
+#[test]
+fn proofs_of_two_histories_of_a_device_are_not_merged() {
+    let scene = proven();
+    seal_other_history(&scene);
     let cloud = scene.cloud("others.redb");
     scene.run(&["push", "others", "--to", &cloud.url]).done();
     let more =

@@ -132,21 +132,19 @@ async fn respond<T: Serialize + Send + 'static>(
         return Err(Refusal::bad_query("fresh must be 1 to 64 letters and digits"));
     }
     let busy = |_| Refusal::busy("the store is being read for the summary; try again shortly");
-    let page = async {
-        usable(shared, fresh).await?;
-        updated(shared, read).await
-    };
+    let page = refreshed(shared, fresh, read);
     let page = tokio::time::timeout(WAIT, page).await.map_err(busy)??;
     counted(shared, peer, Json(page).into_response())
 }
 
 /// Brings the fingerprints up to date, and calls `read`. The first call waits until the whole store was
-/// read.
+/// read, and each call with a new token `fresh`.
 pub(crate) async fn refreshed<T: Send + 'static>(
     shared: &Arc<Shared>,
+    fresh: Option<&str>,
     read: impl FnOnce(&Summaries) -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    usable(shared, None).await?;
+    usable(shared, fresh).await?;
     updated(shared, read).await
 }
 

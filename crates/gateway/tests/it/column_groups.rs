@@ -20,16 +20,16 @@ use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::redaction::redact;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
-const GROUP_SECRET: [u8; 32] = [0x51; 32];
+pub(crate) const GROUP_SECRET: [u8; 32] = [0x51; 32];
 const EPOCH: EpochNumber = EpochNumber(70);
-const LEVELS: u8 = 8;
+pub(crate) const LEVELS: u8 = 8;
 const EVENTS: u32 = 400;
 
-fn secret(byte: u8) -> SecretKey {
+pub(crate) fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-fn roster(budget: u64) -> Roster {
+pub(crate) fn roster(budget: u64) -> Roster {
     let budget = Some(Budget { events: budget, coordinator: secret(99).public() });
     let devices = [("mote", secret(0).public())];
     let first =

@@ -12,7 +12,7 @@ use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, EpochNumber, Level, Scheme, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
+use moteseal_core::signature::{Algorithm, Signer as _};
 use moteseal_gateway::{Ended, FrameEffect, GroupCoordinator};
 use moteseal_seal::device_session::link_statement;
 use moteseal_seal::encryption::SealCipher;
@@ -25,14 +25,13 @@ use moteseal_seal::tree::{Tree, group_leaf, join_roots};
 use moteseal_seal::wire::{Acknowledgement, Uplink};
 use moteseal_seal::{MAX_MESSAGE, Position, Seal, Statement, star};
 use moteseal_store::{Bundle, EpochStore as _, Options, RedbStore};
-use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, SchemaEntry, StreamReader, write};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-const GROUP_SECRET: [u8; 32] = [0x51; 32];
+use crate::column_groups::{GROUP_SECRET, LEVELS, roster, secret};
+
 const FIRST: u64 = 70;
-const LEVELS: u8 = 8;
 /// The size of the device's buffer: it never has to raise its own round.
 const BUFFER: usize = 1 << 15;
 /// The length of the nonce, of a key commitment, and of the head of the byte string of both.
@@ -58,18 +57,6 @@ const TYPES: [&str; 16] = [
     "timestamp",
     "point",
 ];
-
-fn secret(byte: u8) -> SecretKey {
-    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
-}
-
-fn roster(budget: u64) -> Roster {
-    let budget = Some(Budget { events: budget, coordinator: secret(99).public() });
-    let devices = [("mote", secret(0).public())];
-    let first =
-        FirstRoster { group: "field", epoch_ms: 1000, levels: LEVELS, budget, devices: &devices };
-    Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap()
-}
 
 fn stream_secret() -> StreamSecret {
     StreamSecret::new([5; 32], EpochNumber(FIRST - 10))

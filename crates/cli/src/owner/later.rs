@@ -92,16 +92,22 @@ pub(super) fn add_columns(arguments: &AddColumns) -> Result<(), Failure> {
     sealed.refusal()
 }
 
-/// Returns what to do if added columns have keys of a time that the owner had forgotten.
-fn forgotten_again(owner: &Owner, roster: &Roster, added: &[(DeviceId, String)]) -> Option<String> {
-    let is_added = |stream: &&Stream| added.iter().any(|(device, _)| *device == stream.device());
-    let streams = owner.streams().iter().filter(is_added).filter(|stream| stream.keeps_forgotten());
-    let latest = streams.filter_map(Stream::forgotten).max()?;
-    Some(format!(
-        "the owner's file has keys of these columns from before the time that was forgotten; erase them when all columns \
-         are added: moteseal owner forget --before {}",
-        start_text(roster, latest)
-    ))
+/// Returns, for each device, what to do if added columns have keys of a time that the owner had forgotten. The
+/// command erases nothing else: a time before the one that was forgotten is replaced by that one.
+fn forgotten_again(owner: &Owner, roster: &Roster, added: &[(DeviceId, String)]) -> Vec<String> {
+    let devices: BTreeSet<DeviceId> = added.iter().map(|(device, _)| *device).collect();
+    let line = |device: DeviceId| {
+        let streams = owner.streams().iter().filter(|stream| stream.device() == device);
+        let again = streams.filter(|stream| stream.keeps_forgotten());
+        let before = again.filter_map(Stream::forgotten).min()?;
+        let name = name_of(roster, device);
+        Some(format!(
+            "the owner's file has keys of added columns of {name} from before the time that was forgotten; erase them \
+             when all columns are added: moteseal owner forget --device {name} --before {}",
+            start_text(roster, before)
+        ))
+    };
+    devices.into_iter().filter_map(line).collect()
 }
 
 /// Checks that the files have seals of each chosen device, or of a device of the owner. `seen` has the

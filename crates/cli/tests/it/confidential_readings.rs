@@ -240,8 +240,11 @@ fn a_column_that_is_added_later_is_granted_while_old_grants_still_open_and_the_o
             format!("owner add-columns {owner} --device dev1 {later}")
         };
         let added = with_roster(&scene, &add).done();
-        let expected =
-            ["dev1  pressure", "1 column added", "owner forget --before 2026-01-01T01:00:00Z"];
+        let expected = [
+            "dev1  pressure",
+            "1 column added",
+            "owner forget --device dev1 --before 2026-01-01T01:00:00Z",
+        ];
         assert!(expected.iter().all(|line| added.stderr.contains(line)), "{added:?}");
         assert!(forget(1).contains("erased of dev1"));
         assert!(forget(1).contains("nothing to erase"));

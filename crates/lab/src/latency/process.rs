@@ -90,17 +90,12 @@ impl Process {
         Ok(())
     }
 
-    /// Returns the processor time that the process has used, in seconds.
+    /// Returns the processor time that the process has used in all its threads, in seconds.
     ///
     /// # Errors
-    /// The process has ended.
+    /// The process has ended, or the system is not Linux.
     pub fn processor_seconds(&self) -> Result<f64, Failed> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()?))?;
-        let fields: Vec<&str> = stat.rsplit_once(") ").ok_or("no fields")?.1.split(' ').collect();
-        // User and system time, in hundredths of a second.
-        let ticks = |at: usize| fields.get(at).ok_or("no times")?.parse().map_err(Failed::from);
-        let (user, system): (f64, f64) = (ticks(11)?, ticks(12)?);
-        Ok((user + system) / 100.0)
+        processor_time(self.id()?).map(|time| time.as_secs_f64())
     }
 
     /// Asks the process to stop, and waits until it has ended.
@@ -122,7 +117,7 @@ impl Process {
     }
 
     /// Returns the id of the process, which is the only child of the shell.
-    fn id(&self) -> Result<u32, Failed> {
+    fn id(&self) -> Result<i32, Failed> {
         let shell = self.shell.id();
         let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
         let id = children.split_whitespace().next().ok_or_else(|| self.reason("it ended"))?;
@@ -154,4 +149,15 @@ pub(super) fn free_port() -> Result<u16, Failed> {
             return Ok(port);
         }
     }
+}
+
+#[cfg(target_os = "linux")]
+fn processor_time(id: i32) -> Result<Duration, Failed> {
+    let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(id))?;
+    Ok(clock.now()?.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processor_time(_: i32) -> Result<Duration, Failed> {
+    Err("the processor time of other processes is measured only on Linux".into())
 }

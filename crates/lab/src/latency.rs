@@ -20,6 +20,7 @@ mod log;
 mod mqtt;
 pub mod paper;
 mod process;
+mod profile;
 pub mod spread;
 mod uploads;
 pub mod wired;

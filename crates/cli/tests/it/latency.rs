@@ -115,6 +115,7 @@ fn the_costs_of_a_fleet_are_measured_in_every_process() {
         each: 4,
         warm_up: 200,
         replicas: 1,
+        profile: false,
     };
     let scale = costs::measure(&plan, &mut |_| {}).unwrap();
     assert_eq!((scale.small.devices, scale.large.devices), (150, 300));
@@ -142,6 +143,7 @@ fn the_costs_of_three_nats_servers_are_measured_in_each() {
         each: 1,
         warm_up: 32,
         replicas: 3,
+        profile: false,
     };
     let scale = costs::measure(&plan, &mut |_| {}).unwrap();
     for costs in [scale.small, scale.large] {

@@ -181,6 +181,9 @@ struct CostsArguments {
     /// The NATS servers, each of which stores every message
     #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "3"])]
     replicas: String,
+    /// Record with perf where the processes spend their time, into files *.perf in the directory
+    #[arg(long)]
+    profile: bool,
     #[command(flatten)]
     programs: ProgramArguments,
     /// Print the results as one JSON object
@@ -388,6 +391,7 @@ fn measure_costs(arguments: &CostsArguments) -> Result<(), Failure> {
         each: arguments.each.parse().map_err(Failure::internal)?,
         warm_up: costs::WARM_UP,
         replicas: arguments.replicas.parse().map_err(Failure::internal)?,
+        profile: arguments.profile,
     };
     let scale = costs::measure(&plan, &mut progress())
         .map_err(|error| Failure::new(Exit::Internal, error))?;

@@ -11,6 +11,7 @@ use super::costs::{Used, bytes_in};
 use super::engines::{Cassandra, Nats, WORKER_PASSWORD};
 use super::log::{LEVEL, Log};
 use super::process::Process;
+use super::profile::{Callers, Recordings};
 use super::wired::{Configuration, TableKind};
 use super::{Failed, Fleet, Programs};
 
@@ -28,6 +29,8 @@ pub(super) struct Site<'p> {
     level: &'static str,
     /// The number of nats-servers, each of which stores every message.
     replicas: usize,
+    /// Whether processes are recorded.
+    profiled: bool,
 }
 
 /// A service that accepts uploads, and what runs behind it.
@@ -66,6 +69,23 @@ impl Cloud {
         })
     }
 
+    /// Starts recordings of the processes of configuration 4, into files of a folder.
+    pub(super) fn record(&self, folder: &Path) -> Result<Recordings, Failed> {
+        let of_ours = ["intake", "worker"].map(str::to_owned).into_iter().zip(&self.processes);
+        let servers = self.nats.iter().flat_map(Nats::processes).enumerate();
+        let of_stream = servers.map(|(number, server)| match number {
+            0 => ("stream".to_owned(), server),
+            number => (format!("stream-{number}"), server),
+        });
+        let of_table = self.cassandra.iter().map(|node| ("cassandra".to_owned(), &node.process));
+        let with = |callers| move |(name, process)| (name, process, callers);
+        let processes: Vec<_> = of_ours
+            .map(with(Callers::Tables))
+            .chain(of_stream.chain(of_table).map(with(Callers::FramePointers)))
+            .collect();
+        Recordings::start(folder, &processes)
+    }
+
     /// Stops the store of configuration 4, and returns the length of its files in `folder`, the folder of
     /// the site.
     pub(super) fn stop_store(&self, folder: &Path, within: Duration) -> Result<u64, Failed> {
@@ -96,7 +116,13 @@ impl<'p> Site<'p> {
         std::fs::write(folder.join("server.pem"), made.cert.pem())?;
         std::fs::write(folder.join("server.key"), made.signing_key.serialize_pem())?;
         std::fs::write(folder.join("password"), PASSWORD)?;
-        let site = Self { programs, folder: folder.to_owned(), level: LEVEL, replicas: 1 };
+        let site = Self {
+            programs,
+            folder: folder.to_owned(),
+            level: LEVEL,
+            replicas: 1,
+            profiled: false,
+        };
         let add = ["cloud", "user", "add", USER, "--scope", "write"].map(str::to_owned);
         let files = [
             "--password-file".to_owned(),
@@ -116,6 +142,11 @@ impl<'p> Site<'p> {
     /// Configuration 4 has this many nats-servers.
     pub(super) fn with_replicas(self, replicas: usize) -> Self {
         Self { replicas, ..self }
+    }
+
+    /// The processes of configuration 4 can be recorded ([`Cloud::record`]).
+    pub(super) fn profiled(self, profiled: bool) -> Self {
+        Self { profiled, ..self }
     }
 
     fn at(&self, name: &str) -> String {
@@ -230,7 +261,7 @@ impl<'p> Site<'p> {
         let cassandra = match self.programs.table {
             TableKind::Cassandra => {
                 let (program, tls) = (&self.programs.moteseal, (&*certificate, &*key));
-                Some(Cassandra::start(&engines, &self.folder, program, tls)?)
+                Some(Cassandra::start(&engines, &self.folder, program, tls, self.profiled)?)
             }
             TableKind::Embedded => None,
         };

@@ -17,6 +17,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use super::clouds::{Cloud, Site};
+use super::profile::Recordings;
 use super::wired::{Configuration, Message};
 use super::{Failed, Fleet, Programs};
 
@@ -60,6 +61,9 @@ pub struct Plan {
     pub warm_up: u32,
     /// The nats-servers, each of which stores every message: 1, 3 or 5.
     pub replicas: usize,
+    /// Record where the processes spend their time with `perf`, into files of the folder, during the
+    /// measurement of the large fleet. That costs time in each process.
+    pub profile: bool,
 }
 
 /// The processor time of each process in microseconds a bundle, and the bytes on disk.
@@ -185,8 +189,8 @@ impl fmt::Display for Scale {
 /// # Errors
 /// A program is missing or does not start, or a bundle is lost.
 pub fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Scale, Failed> {
-    let small = fleet(plan, plan.small, progress)?;
-    let large = fleet(plan, plan.large, progress)?;
+    let small = fleet(plan, plan.small, false, progress)?;
+    let large = fleet(plan, plan.large, plan.profile, progress)?;
     Ok(Scale { machine: super::machine(), replicas: plan.replicas, small, large })
 }
 
@@ -200,7 +204,12 @@ pub(super) struct Used {
     pub(super) cassandra: Option<f64>,
 }
 
-fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Costs, Failed> {
+fn fleet(
+    plan: &Plan,
+    devices: u32,
+    profile: bool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Costs, Failed> {
     progress(&format!("{devices} devices: making their keys"));
     let folder = tempfile::tempdir_in(&plan.folder)?;
     let path = std::path::absolute(folder.path())?;
@@ -208,7 +217,7 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     interrupt::on_stop(move || drop(fs::remove_dir_all(remove)));
     let mut fleet = Fleet::new(devices, Scheme::Star)?;
     let site = Site::new(&plan.programs, &path, &fleet)?.without_times();
-    let site = site.with_replicas(plan.replicas);
+    let site = site.with_replicas(plan.replicas).profiled(profile);
     progress(&format!("{devices} devices: starting the cloud"));
     let cloud = site.start(Configuration::Four)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -217,6 +226,7 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     let warm_up = plan.warm_up.max(devices);
     runtime.block_on(bundles.upload(&cloud, warm_up, &mut |_| {}))?;
     runtime.block_on(drained(&cloud, warm_up.into()))?;
+    let recordings = profile.then(|| cloud.record(&plan.folder)).transpose()?;
     let (before, start) = (cloud.used()?, Instant::now());
     let bytes = runtime.block_on(bundles.upload(&cloud, devices, &mut |done| {
         progress(&format!("{devices} devices: {done} bundles uploaded"));
@@ -224,6 +234,7 @@ fn fleet(plan: &Plan, devices: u32, progress: &mut dyn FnMut(&str)) -> Result<Co
     let stored = u64::from(warm_up) + u64::from(devices);
     runtime.block_on(drained(&cloud, stored))?;
     let (after, seconds) = (cloud.used()?, start.elapsed().as_secs_f64());
+    recordings.map_or(Ok(()), Recordings::end)?;
     let readings = Message::Epoch.readings();
     let disk = cloud.stop_store(&path, STOP)?;
     let each = |after: f64, before: f64| (after - before) / f64::from(devices) * 1e6;

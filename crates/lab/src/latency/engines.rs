@@ -10,6 +10,7 @@ use moteseal_table::{Address, Password, Rights, Role, apply_roles, role_statemen
 
 use super::Failed;
 use super::process::{Process, free_port};
+use super::profile;
 
 /// The name of the stream and of the keyspace.
 const NAME: &str = "moteseal";
@@ -93,9 +94,14 @@ impl Nats {
         arguments
     }
 
+    /// Returns the process of each server.
+    pub(super) fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.servers.iter().map(|server| &server.process)
+    }
+
     /// Returns the processor time of each server, in seconds.
     pub(super) fn processor_seconds(&self) -> Result<Vec<f64>, Failed> {
-        self.servers.iter().map(|server| server.process.processor_seconds()).collect()
+        self.processes().map(Process::processor_seconds).collect()
     }
 }
 
@@ -109,12 +115,14 @@ pub(super) struct Cassandra {
 
 impl Cassandra {
     /// Starts a node with an empty keyspace, and creates its tables and the role `worker`, which may read
-    /// and write them. `certificate` and `key` are files in PEM, for 127.0.0.1.
+    /// and write them. `certificate` and `key` are files in PEM, for 127.0.0.1. `perf` can name the code of a
+    /// profiled node.
     pub(super) fn start(
         engines: &Path,
         folder: &Path,
         moteseal: &Path,
         (certificate, key): (&Path, &Path),
+        profiled: bool,
     ) -> Result<Self, Failed> {
         let (port, internal) = (free_port()?, free_port()?);
         let both = folder.join("cassandra.pem");
@@ -128,7 +136,7 @@ impl Cassandra {
             "authenticator=PasswordAuthenticator".to_owned(),
             "authorizer=CassandraAuthorizer".to_owned(),
             format!("cql={}", both.display()),
-            JVM.to_owned(),
+            if profiled { format!("{JVM} {}", profile::JVM) } else { JVM.to_owned() },
         ];
         let process = Process::start(engines, &arguments, &[], &folder.join("cassandra.log"))?;
         process.accepts(port, START)?;

@@ -117,7 +117,7 @@ impl Process {
     }
 
     /// Returns the id of the process, which is the only child of the shell.
-    fn id(&self) -> Result<i32, Failed> {
+    pub(super) fn id(&self) -> Result<i32, Failed> {
         let shell = self.shell.id();
         let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
         let id = children.split_whitespace().next().ok_or_else(|| self.reason("it ended"))?;

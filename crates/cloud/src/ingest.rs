@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Json;
+use metrics::Gauge;
 use moteseal_api::{POSITION, ProblemType};
 use moteseal_service::{Held, Peer};
 use moteseal_store::{PutError, Reply};
@@ -77,18 +78,17 @@ pub(crate) async fn stored(
 ) -> Result<moteseal_store::Receipt, Refusal> {
     let (reply, stored) = oneshot::channel();
     let start = Instant::now();
-    shared.metrics.store_queue.increment(1);
+    let waiting = Waiting::new(&shared.metrics.store_queue);
     let submitted = submit(Box::new(move |result| {
         // The upload is recorded before it is acknowledged, and also if its client has gone.
         mark.replied(&result);
-        drop(mark);
+        drop((mark, waiting));
         let _ = reply.send(result);
     }));
     let result = match submitted {
         Ok(()) => stored.await.unwrap_or(Err(PutError::Closed)),
         Err(error) => Err(error),
     };
-    shared.metrics.store_queue.decrement(1);
     shared.metrics.store_seconds.record(start.elapsed());
     result.map_err(|error| {
         let refusal = refusal(&error);
@@ -97,6 +97,22 @@ pub(crate) async fn stored(
         }
         refusal
     })
+}
+
+/// Counts an upload that waits for the store until it is dropped. The upload waits also after its client has gone.
+struct Waiting(Gauge);
+
+impl Waiting {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.increment(1);
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
 }
 
 /// Returns the response to an upload that the store rejected.

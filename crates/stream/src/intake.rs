@@ -54,9 +54,10 @@ mod code {
 /// whether it conflicts with other seals, is known only when a worker has stored it. Reads return what
 /// the workers have stored so far; manifests also include those that this intake published lately.
 ///
-/// The number and the bytes of batches in progress are limited ([`IntakeLimits`]); beyond the limits,
+/// The number and the bytes of batches in memory are limited ([`IntakeLimits`]); beyond the limits,
 /// and while the stream is full, batches are rejected with [`PutError::Busy`] or
-/// [`PutError::Unavailable`].
+/// [`PutError::Unavailable`]. A batch that was rejected because no acknowledgement arrived in time counts until
+/// the connection has written it or dropped it.
 pub struct StreamStore {
     publisher: Arc<Publisher>,
     reads: Arc<dyn EpochStore>,
@@ -112,8 +113,24 @@ impl StreamStore {
         let room = Arc::clone(&self.bytes).try_acquire_many_owned(units);
         let room = room.map_err(|_| PutError::Busy)?;
         let publisher = Arc::clone(&self.publisher);
-        self.runtime.spawn(publisher.run((Bytes::from(encoded), items), (place, room), reply));
+        let encoded = Encoded { bytes: encoded, _place: place, _room: room };
+        self.runtime.spawn(publisher.run(Bytes::from_owner(encoded), items, reply));
         Ok(())
+    }
+}
+
+/// An encoded batch with its share of the limits. The share is free again when the last reference to the bytes is
+/// dropped: messages that the server does not read remain in the queue of the connection, also after their batch
+/// was rejected, and a piece refers to the whole batch.
+struct Encoded {
+    bytes: Vec<u8>,
+    _place: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Encoded {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -122,14 +139,8 @@ impl Publisher {
         format!("stream {}", self.stream.settings().name)
     }
 
-    async fn run(
-        self: Arc<Self>,
-        (batch, items): (Bytes, usize),
-        room: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-        reply: Reply,
-    ) {
+    async fn run(self: Arc<Self>, batch: Bytes, items: usize, reply: Reply) {
         let published = self.publish(batch).await;
-        drop(room);
         reply(published.map(|position| Receipt {
             queued: items as u64,
             position: Some(position),

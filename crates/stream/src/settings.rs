@@ -114,10 +114,11 @@ impl Settings {
     }
 }
 
-/// What an intake may have in progress. Beyond these limits it rejects batches.
+/// What an intake may have in memory. Beyond these limits it rejects batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntakeLimits {
-    /// The number of batches that are not acknowledged yet.
+    /// The number of batches that are not acknowledged yet, or that were rejected because no acknowledgement
+    /// arrived in time and are still in the queue of the connection.
     pub batches: usize,
     /// Their encoded bytes. A single batch may be longer.
     pub bytes: usize,

@@ -68,6 +68,7 @@ mod hub_faults;
 mod hub_home;
 mod hub_recipes;
 mod import_order;
+mod intake_pressure;
 mod late_versions;
 mod latency;
 mod lying_cloud;

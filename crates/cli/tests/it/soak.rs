@@ -36,7 +36,7 @@ const UPLOADS: u64 = 48 << 20;
 const REST: u64 = 256 << 20;
 
 /// Returns a request of a client that has a token.
-fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n\
          content-type: application/cbor-seq\r\ncontent-length: {}\r\n\r\n",
@@ -47,11 +47,11 @@ fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
 
 /// Reads a response that states its length. Returns its status line.
 fn response(stream: &mut TcpStream) -> std::io::Result<String> {
-    read_response(stream).map(|(status, _)| status)
+    read_response(stream).map(|(head, _)| head.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Reads a response that states its length. Returns its status line and its body.
-fn read_response(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
+/// Reads a response that states its length. Returns its head in lower case, and its body.
+pub(crate) fn read_response(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte)?;
@@ -62,8 +62,7 @@ fn read_response(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
     let length = length.map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
-    let status = head.lines().next().unwrap_or_default().to_owned();
-    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    Ok((head, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// Repeats `session` for ever on new connections, on `count` threads. The cloud may close a

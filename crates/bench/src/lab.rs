@@ -75,7 +75,7 @@ impl Arguments {
 /// The folder of the motes' files in a checkout.
 const MOTES: &str = "data/telosb";
 /// The counts on a Cortex-M3 in a checkout.
-const FOOTPRINT: &str = "docs/footprint.csv";
+pub(crate) const FOOTPRINT: &str = "docs/footprint.csv";
 /// The kept results of the study of latency in a checkout.
 const LATENCY: &str = "docs/latency/study.json";
 /// The file next to [`FOOTPRINT`] with the RAM by number of levels.
@@ -193,17 +193,12 @@ impl Recorded {
             Ok(readings) => recorded.readings = Some(readings),
             Err(error) => absent("temperatures of the Intel lab", error)?,
         }
-        let levels = footprint.with_file_name(FOOTPRINT_LEVELS);
-        match std::fs::read_to_string(footprint).and_then(|parts| Ok((parts, std::fs::read_to_string(&levels)?))) {
-            Ok((parts, levels)) => {
-                let read = Footprint::read(&parts, &levels).map_err(|error| format!("{}: {error}", footprint.display()))?;
-                recorded.footprint = Some(read);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => recorded.absent.push(format!(
+        recorded.footprint = read_footprint(footprint)?;
+        if recorded.footprint.is_none() {
+            recorded.absent.push(format!(
                 "instructions counted on a Cortex-M3, `{}`: measuring the firmware writes this file",
                 footprint.display()
-            )),
-            Err(error) => return Err(format!("cannot read {}: {error}", footprint.display())),
+            ));
         }
         if latency.exists() {
             recorded.latency = Some(Study::read(latency).map_err(|error| error.to_string())?);
@@ -211,6 +206,21 @@ impl Recorded {
             recorded.absent.push(no_latency(latency));
         }
         Ok(recorded)
+    }
+}
+
+/// Reads the counts on a Cortex-M3 from this file and from the file next to it. Returns `None` if one of
+/// them does not exist.
+pub(crate) fn read_footprint(file: &Path) -> Result<Option<Footprint>, String> {
+    let levels = file.with_file_name(FOOTPRINT_LEVELS);
+    let read = std::fs::read_to_string(file)
+        .and_then(|parts| Ok((parts, std::fs::read_to_string(levels)?)));
+    match read {
+        Ok((parts, levels)) => Footprint::read(&parts, &levels)
+            .map(Some)
+            .map_err(|error| format!("{}: {error}", file.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot read {}: {error}", file.display())),
     }
 }
 
@@ -280,7 +290,7 @@ fn run(
     clouds.extend(latency);
     let measured_rerum = rerum::measure(recorded.footprint.clone(), effort.rerum, progress)?;
     let mut rerum = report::rerum::write(&measured_rerum, &out.join("rerum")).map_err(message)?;
-    let malleable = redactable::measure(effort.redactable, progress)?;
+    let malleable = redactable::measure(recorded.footprint.clone(), effort.redactable, progress)?;
     rerum.extend(report::redactable::write(&malleable, &out.join("rerum")).map_err(message)?);
     rerum.extend(report::health::write(&out.join("rerum"), seed).map_err(message)?);
 

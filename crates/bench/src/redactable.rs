@@ -1,12 +1,14 @@
 //! `moteseal-bench redactable`: measures the malleable signatures of the RERUM project's deliverable
 //! D5.3 (tables 15 to 17), SD-JWT, column groups, and the encryption of short strings (Mishra et al.,
-//! section V). Prints the comparison of all schemes, and D5.3's numbers next to ours.
+//! section V). Prints the comparison of all schemes, and D5.3's numbers next to ours. Those of a mote are
+//! computed from the footprint on a Cortex-M3.
 
 mod encryption;
 mod own;
 mod schemes;
 
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -16,12 +18,15 @@ use moteseal_lab::chance::Seed;
 use moteseal_lab::redactable::{FIELD_BYTES, FIELDS, Measured, Properties, Ps14, Scheme, Times};
 use moteseal_lab::report::redactable as report;
 use moteseal_lab::seals::Spread;
+use moteseal_lab::seals::footprint::Footprint;
 use moteseal_research::redactable::accumulator::Trapdoor;
 use moteseal_research::redactable::{moduli, mpps14_accumulated, ps14};
 use moteseal_research::secp192r1;
 use rand_core::SeedableRng;
 
+use crate::lab::{FOOTPRINT, read_footprint};
 use crate::measure::{Contender, interleaved};
+use crate::rerum;
 use crate::seals::extremes;
 use own::{OWN, Own};
 use schemes::{Accumulated, Bps12, Hashed, Redactable, SdJwt, Set};
@@ -35,6 +40,9 @@ pub(crate) struct Arguments {
     /// Measure as little as possible, as a check of the program. The times are then meaningless
     #[arg(long)]
     quick: bool,
+    /// The file of instructions counted on a Cortex-M3
+    #[arg(long, value_name = "FILE", default_value = FOOTPRINT)]
+    footprint: PathBuf,
 }
 
 /// The amount of measurement.
@@ -61,11 +69,16 @@ impl Effort {
 /// Runs the measurements and prints them.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
-    match measure(effort, &mut |step| eprintln!("{step}")) {
+    let measured = read_footprint(&arguments.footprint)
+        .and_then(|footprint| measure(footprint, effort, &mut |step| eprintln!("{step}")));
+    match measured {
         Ok(measured) => {
-            for table in
-                [report::schemes(&measured), report::tables(&measured), report::strings(&measured)]
-            {
+            for table in [
+                report::schemes(&measured),
+                report::tables(&measured),
+                report::computed(&measured),
+                report::strings(&measured),
+            ] {
                 let text = if arguments.markdown { table.markdown() } else { table.to_string() };
                 println!("{text}");
             }
@@ -78,15 +91,21 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Runs all measurements.
-pub(crate) fn measure(effort: Effort, progress: &mut dyn FnMut(&str)) -> Result<Measured, String> {
+/// Runs all measurements. The result also has the given counts on a Cortex-M3.
+pub(crate) fn measure(
+    footprint: Option<Footprint>,
+    effort: Effort,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Measured, String> {
     progress("malleable signatures");
     let schemes = all(effort)?;
     progress("malleable signatures of a mote's message");
     let (p192, ps14) = of_a_mote(effort)?;
+    let [unsigned, signed] = rerum::plain()?;
+    let sent = Some([unsigned, signed, rerum::send(own::of_a_mote()?.into())?]);
     progress("encryption of short strings");
     let encryptions = encryption::measure(effort)?;
-    Ok(Measured { p192: Some(p192), ps14, schemes, encryptions })
+    Ok(Measured { p192: Some(p192), ps14, schemes, encryptions, sent, footprint })
 }
 
 /// Returns the moduli of the measurements.
@@ -256,21 +275,53 @@ impl Case {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use moteseal_lab::health::fits_frame;
+
     use super::*;
+
+    fn docs(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+    }
+
+    fn documented() -> String {
+        std::fs::read_to_string(docs("redactable.md")).unwrap()
+    }
+
+    #[test]
+    fn what_is_computed_for_a_mote_is_that_of_the_documentation() {
+        let footprint = read_footprint(&docs("footprint.csv")).unwrap();
+        assert!(footprint.is_some());
+        let [unsigned, signed] = rerum::plain().unwrap();
+        let sent = [unsigned, signed, rerum::send(own::of_a_mote().unwrap().into()).unwrap()];
+        for message in sent {
+            assert!(fits_frame(message.transfer.longest), "{message:?}");
+        }
+        let measured = Measured { sent: Some(sent), footprint, ..Measured::default() };
+        let (computed, tables) = (report::computed(&measured), report::tables(&measured));
+        let is_of_a_mote = |row: &&Vec<String>| {
+            ["17", "18", "19 and 21", "22"].contains(&row.first().unwrap().as_str())
+        };
+        let rows: Vec<_> =
+            computed.rows().iter().chain(tables.rows().iter().filter(is_of_a_mote)).collect();
+        assert_eq!(rows.len(), 3 + 3 + 1 + 3 + 2);
+        let documented = documented();
+        for row in rows {
+            let row = format!("| {} |", row.join(" | "));
+            assert!(documented.contains(&row), "docs/redactable.md has no row {row}");
+        }
+    }
 
     #[test]
     fn every_scheme_is_measured_and_its_sizes_are_those_of_the_documentation() {
-        let measured = measure(Effort::QUICK, &mut |_| {}).unwrap();
+        let measured = measure(None, Effort::QUICK, &mut |_| {}).unwrap();
         let sizes: Vec<_> = measured
             .schemes
             .iter()
             .map(|scheme| (scheme.properties.name, scheme.bytes, scheme.field_bytes))
             .collect();
-        let documented = std::fs::read_to_string(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../docs/redactable.md"
-        ))
-        .unwrap();
+        let documented = documented();
         assert_eq!(sizes.len(), 10);
         for (name, bytes, field) in sizes {
             let number = |number: usize| moteseal_lab::table::thousands(number as u64);

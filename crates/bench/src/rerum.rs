@@ -9,6 +9,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
+use moteseal_lab::redactable::mote::Sent;
 use moteseal_lab::rerum::{Measured, Message, Signing};
 use moteseal_lab::seals::footprint::Footprint;
 use moteseal_research::json_signature::Reading;
@@ -113,6 +114,19 @@ fn product(key: &SecretKey) -> Result<String, String> {
         signature
     });
     result.map(|()| message).map_err(|error| format!("cannot sign: {error}"))
+}
+
+/// Returns D5.3's message without a signature, and with one of the product's Ed25519, each with its
+/// transfer.
+pub(crate) fn plain() -> Result<[Sent; 2], String> {
+    let keys = Keys::new()?;
+    Ok([send(READING.unsigned().into())?, send(product(&keys.edwards)?.into())?])
+}
+
+/// Transfers a message over CoAP once.
+pub(crate) fn send(message: Bytes) -> Result<Sent, String> {
+    let transfer = Link::new()?.transfer(&message)?;
+    Ok(Sent { bytes: message.len(), transfer })
 }
 
 /// Transfers each message over CoAP.

@@ -31,6 +31,22 @@ pub fn overhead_of_paper(ping_s: f64) -> f64 {
     f64::from(reports) / (2.0 * f64::from(PING) * f64::from(PERIOD_S) / ping_s)
 }
 
+/// Returns the time of frames on air, in milliseconds. Each has one UDP datagram, and `bytes` are those of
+/// the contents of all datagrams. Acknowledgements of the link layer and waiting times are not included.
+#[must_use]
+pub fn air_ms(datagrams: usize, bytes: usize) -> f64 {
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    let around = f64::from(UDP.saturating_add_signed(FRAME));
+    (number(bytes) + number(datagrams) * around) * BYTE_MS
+}
+
+/// Returns whether a UDP datagram with contents of this many bytes fits one frame.
+#[must_use]
+pub fn fits_frame(bytes: usize) -> bool {
+    u32::try_from(bytes)
+        .is_ok_and(|bytes| bytes <= LONGEST_FRAME - UDP.saturating_add_signed(FRAME))
+}
+
 /// The interference on the mote's channel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
@@ -55,6 +71,10 @@ const BYTE_MS: f64 = 0.032;
 /// The bytes of a frame in addition to the IPv6 datagram: headers of the physical and link layer, less
 /// what the compression of the IPv6 and UDP headers saves.
 const FRAME: i32 = 6 + 25 - 37;
+/// The bytes of the longest frame, with the 6 of the physical layer.
+const LONGEST_FRAME: u32 = 6 + 127;
+/// The bytes of the headers of IPv6 and UDP before they are compressed.
+const UDP: u32 = 40 + 8;
 /// How often a sender listens before it gives up, and how often a frame is sent.
 const LISTENS: u32 = 5;
 const TRIES: u32 = 4;
@@ -232,6 +252,13 @@ pub fn overhead(ping_s: f64, policy: Policy) -> f64 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_takes_32_microseconds_and_a_frame_has_at_most_91_bytes_of_a_datagram() {
+        let ms = |datagrams, bytes| (air_ms(datagrams, bytes) * 1e6).round() / 1e6;
+        assert_eq!([ms(0, 0), ms(1, 0), ms(1, 91), ms(2, 93)], [0.0, 1.344, 4.256, 5.664]);
+        assert!(fits_frame(91) && !fits_frame(92));
+    }
 
     #[test]
     fn the_overhead_of_the_paper_follows_from_its_trace() {

@@ -1,13 +1,19 @@
 //! Malleable signatures on motes: the numbers of the RERUM project's deliverable D5.3 (2016, tables 15
 //! to 18 and 22), and the types of our measurements.
 //!
+//! [`mote`] computes tables 17, 18 and 22 for the product's column groups.
+//!
 //! D5.3 measured PS14 on the RE-Mote, and estimated BPS12 from ECDSA. The lab does not measure speed,
 //! and does not link the schemes. `moteseal-bench redactable` and `moteseal-bench lab` pass their
 //! results as [`Measured`], and [`report::redactable`](crate::report::redactable) formats them.
 //! Tables 19 to 21 are in [`rerum`](crate::rerum).
 
+pub mod mote;
+
 use crate::rerum::{Interaction, TABLE_8};
 use crate::seals::Spread;
+use crate::seals::footprint::Footprint;
+use mote::Sent;
 
 /// The number of fields of the measured messages.
 pub const FIELDS: usize = 4;
@@ -116,6 +122,10 @@ pub struct Measured {
     pub schemes: Vec<Scheme>,
     /// The encryptions of a string.
     pub encryptions: Vec<Encryption>,
+    /// The product's messages on a mote, in the order of [`mote::MESSAGES`].
+    pub sent: Option<[Sent; 3]>,
+    /// The counts on a Cortex-M3, if they are available.
+    pub footprint: Option<Footprint>,
 }
 
 #[cfg(test)]

@@ -105,6 +105,8 @@ pub struct Transfer {
     pub messages: usize,
     /// The bytes of all messages, without the headers of IP and UDP.
     pub wire_bytes: usize,
+    /// The bytes of the longest message, counted in the same way.
+    pub longest: usize,
 }
 
 /// A message with a reading.

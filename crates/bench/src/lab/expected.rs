@@ -139,7 +139,7 @@ pub(super) const OURS: [(&str, &str); 52] = [
     ),
     (
         "rerum-table-16",
-        "245 bits: sign #, verify #, # and # times P-192; 2,048 bits: sign #, verify #, # and # times P-192; 3,072 bits: sign #, verify #, # and # times P-192",
+        "245 bits: sign #, verify #, # and # times P-192; 2,048 bits: sign #, verify #, # and # times P-192; 3,072 bits: sign #, verify #, # and # times P-192; computed, of a mote of 32 MHz, on air and with the signature: signed with Ed25519: # and #; column groups, Ed25519: # and #; column groups and encryption at most # bytes of flash and # of RAM; with the seal and Ed25519 at most # bytes of flash and # of RAM; Ed25519 # and # Ws, P-256 # and # Ws; column groups # Ws, verifying their signature # Ws",
     ),
     (
         "rerum-table-19",

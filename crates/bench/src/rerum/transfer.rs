@@ -43,7 +43,7 @@ impl Link {
         self.client
             .request(now, server, request, Duration::from_secs(1))
             .map_err(|error| error.to_string())?;
-        let mut transfer = Transfer { blocks: 0, messages: 0, wire_bytes: 0 };
+        let mut transfer = Transfer { blocks: 0, messages: 0, wire_bytes: 0, longest: 0 };
         loop {
             let mut is_idle = true;
             while let Some(output) = self.client.poll() {
@@ -52,6 +52,7 @@ impl Link {
                     Output::Send(_, datagram) => {
                         transfer.messages += 1;
                         transfer.wire_bytes += datagram.len();
+                        transfer.longest = transfer.longest.max(datagram.len());
                         self.server.receive(now, client, &datagram);
                     }
                     Output::Event(Event::Response { response, .. }) => {
@@ -68,6 +69,7 @@ impl Link {
                     Output::Send(_, datagram) => {
                         transfer.messages += 1;
                         transfer.wire_bytes += datagram.len();
+                        transfer.longest = transfer.longest.max(datagram.len());
                         let message = Message::decode(&datagram);
                         transfer.blocks +=
                             usize::from(message.is_ok_and(|message| message.code == Code::CONTENT));

@@ -1,6 +1,8 @@
 //! Writes the entries for malleable signatures (RERUM deliverable D5.3, tables 15 to 18 and 22), and the
 //! comparison of all schemes. Defects of D5.3 are stated in the entry that they affect.
 
+mod mote;
+
 use std::path::Path;
 
 use serde::Serialize;
@@ -16,6 +18,8 @@ use crate::redactable::{
 use crate::rerum::TABLES_19_TO_21;
 use crate::seals::Spread;
 use crate::table::{Table, thousands};
+
+pub use mote::computed;
 
 /// The command that measures and writes the entries.
 const COMMAND: &str = "moteseal-bench lab --out DIRECTORY";
@@ -95,20 +99,20 @@ pub fn tables(measured: &Measured) -> Table {
     row("16", "ECDSA on P-192, sign", ecdsa, p192);
     row("16", "PS14, sign, 245 bits", signing, ours(245, |row| row.sign));
     row("16", "PS14, verify, 245 bits", verifying, ours(245, |row| row.verify));
-    for interaction in TABLE_17 {
+    for (at, interaction) in TABLE_17.into_iter().enumerate() {
         let total = interaction.transmission + interaction.signing;
         row(
             "17",
             &format!("transmission and interaction, {}", interaction.message),
             format!("{} and {} ms", interaction.transmission, thousands(total.into())),
-            "no radio; see tables 19 and 21".to_owned(),
+            mote::interaction(measured, at),
         );
     }
     row(
         "18",
         "memory of PS14 on the mote",
         format!("{} bytes", thousands(memory())),
-        "not built for a mote".to_owned(),
+        mote::memory(measured),
     );
     for size in TABLES_19_TO_21 {
         row(
@@ -118,12 +122,12 @@ pub fn tables(measured: &Measured) -> Table {
             "the same".to_owned(),
         );
     }
-    for (what, [sign, verify]) in TABLE_22 {
+    for ((what, [sign, verify]), ours) in TABLE_22.into_iter().zip(mote::energies(measured)) {
         row(
             "22",
             &format!("energy of {what} signatures, sign and verify"),
             format!("{sign} and {verify} Ws"),
-            "no mote".to_owned(),
+            ours,
         );
     }
     table
@@ -230,6 +234,7 @@ fn on_motes(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         })
         .collect();
     out.rows("ps14.csv", &csv)?;
+    out.rows("mote.csv", &mote::rows(measured))?;
     let mut table =
         Table::new(["PS14, two parts", "sign", "ratio to P-192", "verify", "ratio to P-192"]);
     let mut ours = Vec::new();
@@ -247,6 +252,7 @@ fn on_motes(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let [_, ecdsa_verifying] = P192_MS;
     let ratio = |a: u32, b: u32| digits(f64::from(a) / f64::from(b));
     let [(_, [plain, _]), (_, [sign, verify])] = TABLE_22;
+    ours.push(mote::summary(measured));
     Ok(Entry::new("rerum-table-16", "Tables 16 to 18 and 22: PS14 on a mote", COMMAND)
         .paper(format!(
             "sign {} ms, verify {} ms, {} and {} times P-192; transmission {} ms; {} bytes of memory; \
@@ -262,13 +268,22 @@ fn on_motes(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .why("D5.3 computes with integers of any length on a mote that has no hardware for them, and \
               its modulus has 245 bits, which one processor factors in about a minute. Ours uses a \
               square as accumulator and computes roots modulo the two primes, in constant time; D5.3 \
-              does not state how it inverts exponents, whose inverses modulo phi(n) need not exist.")
+              does not state how it inverts exponents, whose inverses modulo phi(n) need not exist. \
+              On a mote, column groups take one signature on a curve instead of powers modulo n. They \
+              need more memory, because the code also encrypts and derives keys, and SHA-512 and ChaCha20 \
+              are in software. D5.3 measures the transmission with all waiting times; the computed time \
+              on air is that of the frames alone.")
         .replacement(
-            "no RE-Mote: times on this machine. Memory and energy are not measured, because this \
-             implementation needs a heap and no mote has the scheme",
+            "no RE-Mote: times of PS14 on this machine, and no PS14 on a Cortex-M3, because this \
+             implementation needs a heap. Tables 17, 18 and 22 are computed for column groups: \
+             from the bytes of frames at 250 kbit/s, and from instructions and bytes that are counted on a \
+             Cortex-M3, with one cycle for each instruction (it needs one to a dozen) and with the power \
+             of D5.3's mote, its energy divided by its time. No program of the footprint verifies a \
+             part, so the hashes of verifying are not included",
         )
         .show(Shown::Table(table))
         .show(Shown::Table(tables(measured)))
+        .show(Shown::Table(computed(measured)))
         .show(Shown::Text(
             "Defects of D5.3: it sends the accumulator in the message, so anyone can forge a \
              signature of any set without a key, with a modulus of any length; a test of \
@@ -277,7 +292,8 @@ fn on_motes(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              and more energy in table 22."
                 .to_owned(),
         ))
-        .data("ps14.csv"))
+        .data("ps14.csv")
+        .data("mote.csv"))
 }
 
 /// A row of redactable.csv.

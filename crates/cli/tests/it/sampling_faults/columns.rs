@@ -17,7 +17,7 @@ pub(super) enum Columns {
     Plain,
     /// A plain column, and an encrypted one of each cipher.
     Encrypted,
-    /// The same. The last column is in a column group of its own.
+    /// The same, with the last column in another column group.
     Grouped,
 }
 

@@ -98,6 +98,21 @@ for name in ed ec; do
         die "the urgent event of $name does not verify"
 done
 
+step the bundles of random tables are those of the Rust implementation, byte by byte
+mkdir "$scratch/random"
+for name in ed ec; do
+    for seed in 1 2 3; do
+        rm -rf "$scratch/random"/*
+        events=$("$scratch/random.run" "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" $name "$scratch/variety/$name.key.pem" $seed "$scratch/random")
+        same=$("$peer" tables "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" $name "$scratch/random/$name.tables") ||
+            die "seed $seed of $name: the bundles differ"
+        "$moteseal" verify "$scratch/random/$name"-random-*.mseal --roster "$scratch/variety/roster.cbor" --operator "$scratch/variety/op.pub.pem" \
+            --no-pinned-seals > "$scratch/verified" || die "seed $seed: the client rejects a bundle of $name"
+        [ "$same" = "$events" ] && [ "$(sed -n 's/.* \([0-9,]*\) readings.*/\1/p' "$scratch/verified" | tr -d ,)" = "$events" ] ||
+            die "seed $seed: not exactly $events readings of $name: $same compared, $(cat "$scratch/verified")"
+    done
+done
+
 step the commands of README.md
 mkdir "$scratch/clone" "$scratch/bin"
 ln -s "$root/bindings" "$root/data" "$scratch/clone"

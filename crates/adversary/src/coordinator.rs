@@ -385,7 +385,8 @@ fn repeat_event(bundle: &mut Bundle) -> bool {
     })
 }
 
-/// Removes the lowest kept level, and adds the digests that prove the remaining events.
+/// Removes the lowest kept level, and adds the digests that prove the remaining events. Does nothing with a
+/// tree that has column groups.
 fn drop_level(bundle: &mut Bundle) -> bool {
     let (size, counters, blocks) = (bundle.record_size, bundle.counters, bundle.blocks.clone());
     bundle.alter(|part| {
@@ -395,7 +396,7 @@ fn drop_level(bundle: &mut Bundle) -> bool {
             return false;
         }
         if part.scheme == Scheme::Tree {
-            return prune_tree(part, counters.levels(), size, rest);
+            return part.groups.is_none() && prune_tree(part, counters.levels(), size, rest);
         }
         let link = |above: Digest, level: u32| {
             let level = Level(u8::try_from(level).unwrap_or(u8::MAX));

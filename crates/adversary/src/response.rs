@@ -82,6 +82,9 @@ pub struct Part {
     pub answered: Vec<Answered>,
     /// The encoded nonce and commitments to the keys of encrypted columns.
     pub keys: Option<Vec<u8>>,
+    /// The shown column groups, as the bits of a set, and the blinding secrets; `None` if the schema has
+    /// no groups.
+    pub groups: Option<(u8, Vec<u8>)>,
     /// The selected events.
     pub select: Select,
     /// The concatenated digests of the other events.
@@ -218,6 +221,7 @@ impl From<&stream::Part<'_>> for Part {
             lost: part.lost.as_ref().map_or_else(Vec::new, |lost| lost.as_slice().to_vec()),
             answered: part.answered.runs().collect(),
             keys: part.keys.map(|keys| keys.encode(&mut [0; MAX_KEY_COMMITMENTS]).to_vec()),
+            groups: (!part.groups.is_empty()).then(|| (part.groups.bits(), part.blinds.to_vec())),
             select: match &part.select {
                 stream::Select::Levels(mask) => Select::Levels(*mask),
                 stream::Select::Events(gaps) => {
@@ -322,7 +326,8 @@ impl Item {
 impl Part {
     /// Appends the item's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        array(out, 14 + usize::from(self.keys.is_some()));
+        let more = if self.groups.is_some() { 3 } else { usize::from(self.keys.is_some()) };
+        array(out, 14 + more);
         uint(out, 2u8);
         let tree = self.scheme == Scheme::Tree;
         uint(out, u8::from(tree) | u8::from(self.last_in_epoch) << 1 | u8::from(self.restart) << 2);
@@ -341,7 +346,14 @@ impl Part {
             uint(out, run.first);
             uint(out, run.count);
         }
-        self.keys.iter().for_each(|keys| bytes(out, keys));
+        match &self.groups {
+            None => self.keys.iter().for_each(|keys| bytes(out, keys)),
+            Some((shown, blinds)) => {
+                optional(out, self.keys.as_deref(), bytes);
+                uint(out, *shown);
+                bytes(out, blinds);
+            }
+        }
         match &self.select {
             Select::Levels(mask) => uint(out, *mask),
             Select::Events(sequence) => {

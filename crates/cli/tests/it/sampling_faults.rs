@@ -6,18 +6,24 @@
 //! audit has no findings: an epoch is either justified, or undetermined for exactly the devices
 //! that were silent in it. Under the same faults, each cheat of a coordinator is found, or its
 //! epoch is at least not justified.
+//!
+//! In half of the runs, devices encrypt columns, some of them in column groups. Their owner and a reader
+//! with a grant decrypt every kept event, and nothing that is stored has a plaintext.
 
+mod columns;
 mod conclusions;
 mod device;
 mod every_interleaving;
 mod machines;
+mod readers;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::chance::Chance;
+use columns::Columns;
 use conclusions::{Caught, Outcome};
-use device::Device;
+use device::{Device, Kind};
 use moteseal_adversary::coordinator::{CHEATS, FoundBy};
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::EpochNumber;
@@ -30,6 +36,7 @@ use moteseal_gateway::{Ended, GroupCoordinator, Refused, Standing};
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
+use readers::{Reader, with_owner};
 use versions::{Counts, Versions};
 
 const LEVELS: u8 = 8;
@@ -93,6 +100,8 @@ struct World {
     /// has needed since.
     standing: Standing,
     log: Vec<Logged>,
+    /// All frames that have been in the log, if a device encrypts.
+    durable: Vec<Vec<u8>>,
     /// Frames in transit: the time of arrival, the recipient (`None`: the coordinator), the frame.
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
     announcements: Vec<(u64, usize, Announcement)>,
@@ -105,6 +114,8 @@ struct World {
     /// coordinator that was killed may return some of them again, perhaps with other levels.
     late: BTreeSet<(EpochNumber, Vec<u8>)>,
     sensed: u64,
+    /// Who reads encrypted columns; `None` if no device has any.
+    reader: Option<Reader>,
 }
 
 impl World {
@@ -126,11 +137,14 @@ impl World {
         let budget = 5 + chance.below(150);
         let mut scheme = |_| if chance.percent(50) { Scheme::Tree } else { Scheme::Star };
         let schemes: Vec<Scheme> = (0..count).map(&mut scheme).collect();
-        Self::of(chance, faults, &schemes, budget)
+        // The columns are drawn apart, so that they change no other choice.
+        let columns = Columns::draw(&mut Chance::new(!seed), count);
+        let kinds: Vec<Kind> = schemes.into_iter().zip(columns).collect();
+        Self::of(chance, faults, &kinds, budget)
     }
 
-    fn of(chance: Chance, faults: FaultRates, schemes: &[Scheme], budget: u64) -> Self {
-        let count = schemes.len() as u8;
+    fn of(chance: Chance, faults: FaultRates, kinds: &[Kind], budget: u64) -> Self {
+        let count = kinds.len() as u8;
         let names: Vec<String> = (0..count).map(|device| format!("mote-{device}")).collect();
         let keys: Vec<(&str, PublicKey)> = (0..count)
             .map(|device| (names[usize::from(device)].as_str(), secret(device).public()))
@@ -144,11 +158,16 @@ impl World {
             devices: &keys,
         };
         let operator = secret(98);
-        let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
-        let devices = (0..count).zip(schemes).map(|(at, scheme)| Device::new(&roster, at, *scheme));
-        let devices = devices.collect();
+        let mut roster =
+            Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
+        if kinds.iter().any(|(_, columns)| *columns != Columns::Plain) {
+            roster = with_owner(&roster);
+        }
+        let devices = (0..count).zip(kinds).map(|(at, kind)| Device::new(&roster, at, *kind));
+        let devices: Vec<Device> = devices.collect();
+        let reader = Reader::new(&mut Chance::new(u64::from(count) ^ budget), &roster, &devices);
         let coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
-        let versions = Versions::new(&roster, schemes.len());
+        let versions = Versions::new(&roster, kinds.len());
         let mut world = Self {
             versions,
             chance,
@@ -158,6 +177,7 @@ impl World {
             coordinator,
             standing: Standing::default(),
             log: Vec::new(),
+            durable: Vec::new(),
             air: Vec::new(),
             announcements: Vec::new(),
             boots: 0,
@@ -165,6 +185,7 @@ impl World {
             ended: Vec::new(),
             late: BTreeSet::new(),
             sensed: 0,
+            reader,
             roster,
         };
         (0..usize::from(count)).for_each(|at| world.boot(at, Vec::new()));
@@ -272,6 +293,9 @@ impl World {
         let killed = self.chance.percent(self.faults.kills);
         let synced = !killed || self.chance.percent(50);
         if synced {
+            if self.reader.is_some() {
+                self.durable.extend(received.iter().map(|logged| logged.frame.clone()));
+            }
             self.log.extend(received);
         }
         if killed {
@@ -340,9 +364,9 @@ impl World {
         }
         if senses && self.versions.is_member(at, epoch) {
             for _ in 0..self.chance.below(6) {
-                let record = (self.sensed as u32).to_be_bytes();
+                let reading = (self.sensed as u32).to_be_bytes();
                 self.sensed += 1;
-                self.devices[at].sense(epoch, record);
+                self.devices[at].sense(epoch, reading);
             }
         }
         if self.chance.percent(self.faults.reboots) && senses {
@@ -440,6 +464,7 @@ fn simulate(seeds: std::ops::Range<u64>) -> Outcome {
         total.left += outcome.left;
         total.rolled_back += outcome.rolled_back;
         total.changes.add(outcome.changes);
+        total.decrypted.add(outcome.decrypted);
         if let Some(caught) = caught {
             let (tried, found) = total.cheats.entry(cheat.name).or_default();
             *tried += 1;
@@ -465,6 +490,7 @@ fn under_any_faults_the_audit_has_findings_only_for_cheating_coordinators() {
         assert!(count > seeds / 20, "{total:?}");
     }
     assert!(recovered > seeds / 40, "{total:?}");
+    total.decrypted.check_counts(seeds);
     assert_eq!(total.left, 0, "every live device must be done once there are no faults");
     // Each cheat must have been applied often enough. Cheats that can be found must have been found
     // in at least a third of the runs.
@@ -479,8 +505,9 @@ fn under_any_faults_the_audit_has_findings_only_for_cheating_coordinators() {
 /// again. An old copy from before the loss is of another history, and is not restored.
 #[test]
 fn a_copy_from_before_an_unnoticed_loss_is_not_restored() {
-    for scheme in [Scheme::Star, Scheme::Tree] {
-        let mut world = World::of(Chance::new(1), FaultRates::NONE, &[scheme], 100);
+    let of = |scheme| Columns::ALL.map(|columns| (scheme, columns));
+    for kind in [of(Scheme::Star), of(Scheme::Tree)].concat() {
+        let mut world = World::of(Chance::new(1), FaultRates::NONE, &[kind], 100);
         let epochs = [FIRST, FIRST + 1, FIRST + 2].map(EpochNumber);
         world.devices[0].sense(epochs[0], [0; 4]);
         world.devices[0].end(epochs[0]);

@@ -4,6 +4,7 @@
 //! usage: `moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
 //!        `moteseal-c-peer broadcast FILE`
 //!        `moteseal-c-peer urgent ROSTER OPERATOR_KEY FILE`
+//!        `moteseal-c-peer tables ROSTER OPERATOR_KEY DEVICE FILE`
 //!
 //! `open` reads the querier's key file that `moteseal sum setup` wrote. DEVICE is the name of a
 //! device of the group `home`; list the devices in the order of their positions in the roster.
@@ -16,8 +17,12 @@
 //! tests only.
 //!
 //! `urgent` verifies an urgent event with the roster and prints its record in hexadecimal digits.
+//!
+//! `tables` makes the bundles of a file that `random.c` wrote from the same inputs, compares them byte by byte,
+//! and prints the number of events.
 
 mod broadcast;
+mod tables;
 
 use std::process::ExitCode;
 
@@ -41,8 +46,12 @@ fn main() -> ExitCode {
         Some((what, [roster, operator, path])) if what == "urgent" => {
             urgent(roster, operator, path).map(|record| println!("{record}"))
         }
+        Some((what, [roster, operator, device, path])) if what == "tables" => {
+            tables::compare(roster, operator, device, path).map(|events| println!("{events}"))
+        }
         _ => Err(
-            "usage: moteseal-c-peer open ... | broadcast FILE | urgent ROSTER OPERATOR_KEY FILE"
+            "usage: moteseal-c-peer open ... | broadcast FILE | urgent ROSTER OPERATOR_KEY FILE \
+             | tables ROSTER OPERATOR_KEY DEVICE FILE"
                 .into(),
         ),
     };

@@ -16,7 +16,9 @@ use moteseal_seal::stream::Select;
 use moteseal_store::{Bundle as StoredBundle, SealKey};
 use moteseal_verify::{Event, ReadError, StreamReader};
 
+use super::columns::Columns;
 use super::device::Device;
+use super::readers::Decrypted;
 use super::versions::Counts;
 use super::{World, secret};
 use crate::upload_verifiers::{audited, audited_alone, rows_of};
@@ -25,7 +27,7 @@ impl World {
     /// Returns the late bundles that the cloud stores, with their epochs. A coordinator that was
     /// killed may return a seal again with more or fewer levels. A store replaces a bundle only by
     /// one that adds levels to it.
-    fn stored_late(&self) -> Vec<&(EpochNumber, Vec<u8>)> {
+    pub(super) fn stored_late(&self) -> Vec<&(EpochNumber, Vec<u8>)> {
         let mut stored: BTreeMap<SealKey, (u32, &(EpochNumber, Vec<u8>))> = BTreeMap::new();
         for late in &self.late {
             let mut reader = StreamReader::new(&self.roster, Limits::default());
@@ -76,10 +78,12 @@ impl World {
         uploads.into_values().collect()
     }
 
-    /// Checks every bundle against the sensed records. Returns, for each device, the seals that
-    /// arrived.
-    fn arrived(&self) -> BTreeMap<DeviceId, Vec<Arrived>> {
+    /// Checks every bundle against the sensed readings. Readers decrypt those with encrypted columns.
+    /// Returns, for each device, the seals that arrived.
+    fn arrived(&self) -> (BTreeMap<DeviceId, Vec<Arrived>>, Decrypted) {
         let mut arrived: BTreeMap<DeviceId, Vec<Arrived>> = BTreeMap::new();
+        let mut decrypted = Decrypted::default();
+        let granted = self.reader.as_ref().map(|reader| (reader, reader.open(&self.roster)));
         let listed =
             self.ended.iter().flat_map(|ended| ended.bundles.iter().map(|bundle| (true, bundle)));
         let late = self.stored_late();
@@ -100,11 +104,17 @@ impl World {
                     (statement.epoch, statement.counters.total()),
                     "a seal has other readings than its device sensed"
                 );
+                let encrypts = device.columns != Columns::Plain;
+                assert_eq!(statement.keys.is_some(), encrypts);
                 let mut kept = 0;
-                proven.sample.for_each(&Scalar, |seq, _, record| {
-                    assert_eq!(truth[seq.0 as usize], record);
-                    kept += 1;
-                });
+                if let Some((of, grant)) = granted.as_ref().filter(|_| encrypts) {
+                    kept = of.check(grant, &proven, (device, truth), &mut decrypted);
+                } else {
+                    proven.sample.for_each(&Scalar, |seq, _, record| {
+                        assert_eq!(device.columns.record(truth[seq.0 as usize]), record);
+                        kept += 1;
+                    });
+                }
                 arrived.entry(statement.device).or_default().push(Arrived {
                     index: statement.index.0,
                     epoch: statement.epoch,
@@ -124,12 +134,12 @@ impl World {
             reader.finish(&mut visit).unwrap();
         }
         arrived.values_mut().for_each(|seals| seals.sort_by_key(|seal| seal.index));
-        arrived
+        (arrived, decrypted)
     }
 
     /// Returns the seals that arrived, by device and index.
     pub(super) fn arrived_indices(&self) -> BTreeSet<(DeviceId, u32)> {
-        let arrived = self.arrived();
+        let (arrived, _) = self.arrived();
         let of = |(device, seals): (&DeviceId, &Vec<Arrived>)| {
             let device = *device;
             seals.iter().map(move |seal| (device, seal.index)).collect::<Vec<_>>()
@@ -140,7 +150,9 @@ impl World {
     /// Audits the uploads of an honest gateway.
     pub(super) fn audit(&self) -> Outcome {
         let mut outcome = Outcome::default();
-        let (uploads, arrived) = (self.uploads(), self.arrived());
+        let (uploads, (arrived, decrypted)) = (self.uploads(), self.arrived());
+        outcome.decrypted = decrypted;
+        self.check_stored_bytes(&mut outcome.decrypted);
         let report = audited(&self.roster, &uploads, &secret(99)).unwrap();
         let found: Vec<_> = report.findings().collect();
         assert!(found.is_empty(), "an honest gateway is accused: {found:?}");
@@ -462,6 +474,7 @@ pub(super) struct Outcome {
     /// How often the gateway had more of a device than the device's state.
     pub(super) rolled_back: u64,
     pub(super) changes: Counts,
+    pub(super) decrypted: Decrypted,
     /// For each cheat, by name: how often it was applied, and how often it was found.
     pub(super) cheats: BTreeMap<&'static str, (u64, u64)>,
 }

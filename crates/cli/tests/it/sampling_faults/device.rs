@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::{EpochNumber, Scheme};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{Field, Schema};
+use moteseal_core::schema::Schema;
 use moteseal_core::signature::SecretKey;
 use moteseal_core::{DeviceId, Digest};
+use moteseal_device::ColumnKeys;
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::mote::{BUFFER, Mote, Received, SentBefore, Waiting};
 use moteseal_device::seal::{Chain, Profile};
@@ -15,24 +16,32 @@ use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 
+use super::columns::{Columns, stream_secret};
 use super::{GROUP_SECRET, NEXT_KEY, secret};
 
-/// The sensed records by the index of the seal that was open, with that seal's epoch.
+/// The sensed readings by the index of the seal that was open, with that seal's epoch.
 pub(super) type Truth = BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>;
+
+/// The scheme and the columns of a device.
+pub(super) type Kind = (Scheme, Columns);
 
 /// A device with buffers of `N` bytes.
 #[derive(Clone)]
 pub(super) struct Device<const N: usize = BUFFER> {
     /// The device's number, which determines its keys.
-    number: u8,
+    pub(super) number: u8,
     pub(super) id: DeviceId,
     scheme: Scheme,
+    pub(super) columns: Columns,
     pub(super) mote: Option<Mote<SecretKey, N>>,
     /// The device's durable state: its chain, including the index of the open seal.
     pub(super) chain: Chain,
+    /// The keys of the encrypted columns, which are a part of that state. Those of past epochs are erased.
+    /// `None` before the first start, and if no column is encrypted.
+    keys: Option<ColumnKeys>,
     pub(super) truth: Truth,
     /// A copy of the device's state at an earlier reboot.
-    pub(super) copy: Option<(Chain, Vec<Waiting<N>>)>,
+    pub(super) copy: Option<(Chain, Vec<Waiting<N>>, Option<ColumnKeys>)>,
     /// What the device may have sent before its current session.
     pub(super) sent_before: Option<SentBefore>,
     /// The truth before the state was lost or copied back, and the next index of the state after
@@ -48,14 +57,16 @@ fn name(number: u8) -> String {
 
 impl<const N: usize> Device<N> {
     /// Returns the device with this number, which is off.
-    pub(super) fn new(roster: &Roster, number: u8, scheme: Scheme) -> Self {
+    pub(super) fn new(roster: &Roster, number: u8, (scheme, columns): Kind) -> Self {
         let id = roster.id(&name(number)).unwrap();
         Self {
             number,
             id,
             scheme,
+            columns,
             mote: None,
             chain: Chain::start(roster.device(id).unwrap().certificate),
+            keys: None,
             truth: BTreeMap::new(),
             copy: None,
             sent_before: None,
@@ -66,11 +77,19 @@ impl<const N: usize> Device<N> {
     }
 
     /// Starts with the durable state. If the roster lists several keys of the device, the device has
-    /// the first two.
+    /// the first two. A device without keys of its encrypted columns gets them from its stream secret.
     pub(super) fn boot(&mut self, roster: &Roster, challenge: u64, waiting: Vec<Waiting<N>>) {
-        let mut buffer = [0; 256];
-        let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-        let profile = Profile::new(roster, &name(self.number), self.scheme, &schema).unwrap();
+        let (bytes, name) = (self.columns.schema(), name(self.number));
+        let schema = Schema::decode(&bytes).unwrap();
+        if self.keys.is_none() {
+            let secret = stream_secret(self.number);
+            self.keys = ColumnKeys::new(&schema, &secret, secret.base()).unwrap();
+        }
+        let profile = match self.keys.clone() {
+            Some(keys) => Profile::with_columns(roster, &name, self.scheme, &schema, keys),
+            None => Profile::new(roster, &name, self.scheme, &schema),
+        };
+        let profile = profile.unwrap();
         let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), self.id));
         let salt_key = SaltKey::new([self.number ^ 0x33; 32]);
         let session = DeviceSession::new(self.id, link, challenge);
@@ -87,6 +106,7 @@ impl<const N: usize> Device<N> {
     pub(super) fn stop(&mut self) -> Vec<Waiting<N>> {
         let mote = self.mote.take().unwrap();
         self.sent_before = mote.sent_before();
+        self.keys = mote.profile().columns.as_deref().cloned();
         let (chain, waiting) = mote.into_parts();
         self.chain = chain;
         waiting
@@ -95,7 +115,7 @@ impl<const N: usize> Device<N> {
     /// Copies the state of a device that is off, unless the state is not its newest.
     pub(super) fn back_up(&mut self, waiting: &[Waiting<N>]) {
         if self.past.is_none() {
-            self.copy = Some((self.chain, waiting.to_vec()));
+            self.copy = Some((self.chain, waiting.to_vec(), self.keys.clone()));
         }
     }
 
@@ -103,7 +123,7 @@ impl<const N: usize> Device<N> {
     /// seals that the device keeps.
     pub(super) fn roll_back(&mut self, deletes: bool, certificate: Digest) -> Vec<Waiting<N>> {
         let copy = self.copy.clone().filter(|_| !deletes);
-        let (chain, waiting) = copy.unwrap_or((Chain::start(certificate), Vec::new()));
+        let (chain, waiting, keys) = copy.unwrap_or((Chain::start(certificate), Vec::new(), None));
         let mut past = std::mem::take(&mut self.truth);
         if let Some((before, _)) = self.past.take() {
             // The gateway has not answered since the previous loss. What was sensed in between was
@@ -111,12 +131,13 @@ impl<const N: usize> Device<N> {
             past = before;
         }
         self.past = Some((past, chain.next_index.0));
-        (self.chain, self.sent_before) = (chain, None);
+        (self.chain, self.keys, self.sent_before) = (chain, keys, None);
         waiting
     }
 
     /// Adds a reading.
-    pub(super) fn sense(&mut self, epoch: EpochNumber, record: [u8; 4]) {
+    pub(super) fn sense(&mut self, epoch: EpochNumber, reading: [u8; 4]) {
+        let record = self.columns.record(reading);
         let mote = self.mote.as_mut().unwrap();
         if let Some(chain) = mote.would_open(epoch, &record) {
             // The device makes the index of a new seal durable before its first event.
@@ -125,7 +146,7 @@ impl<const N: usize> Device<N> {
         mote.sense(epoch, &record).unwrap();
         self.chain = mote.chain();
         let index = self.chain.next_index.0 - 1;
-        self.truth.entry(index).or_insert_with(|| (epoch, Vec::new())).1.push(record);
+        self.truth.entry(index).or_insert_with(|| (epoch, Vec::new())).1.push(reading);
     }
 
     /// Ends an epoch. A device that sensed nothing makes an empty seal.
@@ -160,7 +181,7 @@ impl<const N: usize> Device<N> {
                 // A copy with later indices is of a history that the device does not continue. The
                 // device uses these indices again, so that nothing may restore the copy
                 // (docs/gateway.md, device.toml).
-                self.copy.take_if(|(chain, _)| chain.next_index.0 > next_index);
+                self.copy.take_if(|(chain, ..)| chain.next_index.0 > next_index);
             }
             self.truth = past;
         }

@@ -14,6 +14,7 @@ use moteseal_gateway::{Ended, GroupCoordinator};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::NextRoster;
 
+use super::columns::Columns;
 use super::device::Device;
 use super::{Chance, FIRST, FaultRates, GROUP_SECRET, NEXT_KEY, World, secret};
 
@@ -124,7 +125,8 @@ impl Hash for DeviceState {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { device, step, has_loaded, starts, is_disturbed, acknowledged } = self;
         (step, has_loaded, starts, is_disturbed, acknowledged).hash(state);
-        (device.id, &device.mote, device.chain, &device.truth, &device.copy).hash(state);
+        let copy = device.copy.as_ref().map(|(chain, waiting, _)| (chain, waiting));
+        (device.id, &device.mote, device.chain, &device.truth, copy).hash(state);
         (device.sent_before, &device.past).hash(state);
     }
 }
@@ -265,7 +267,7 @@ impl Machines {
 
     /// Starts a device for the first time. Returns its state and its frames.
     pub(super) fn first_device(&mut self, at: usize) -> (Number, Vec<Number>) {
-        let device = Device::new(&self.rosters[0], at as u8, self.schemes[at]);
+        let device = Device::new(&self.rosters[0], at as u8, (self.schemes[at], Columns::Plain));
         let mut state = DeviceState {
             device,
             step: 0,
@@ -616,9 +618,11 @@ fn replay(log: &[Log], coordinator: &mut GroupCoordinator) {
     }
 }
 
-/// Returns a group of devices that have done nothing yet.
+/// Returns a group of devices that have done nothing yet. They encrypt nothing: the random nonces of encrypted
+/// seals would make two equal states different.
 fn world(schemes: &[Scheme]) -> World {
-    World::of(Chance::new(1), FaultRates::NONE, schemes, BUDGET)
+    let kinds: Vec<_> = schemes.iter().map(|scheme| (*scheme, Columns::Plain)).collect();
+    World::of(Chance::new(1), FaultRates::NONE, &kinds, BUDGET)
 }
 
 /// Returns the version of the roster that gives each device a further key for the second epoch.

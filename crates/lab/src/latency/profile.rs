@@ -1,15 +1,18 @@
 //! Where processes spend their processor time: recordings by `perf`, of which other programs draw flame graphs
 //! (docs/scale.md, Sizing).
 
+use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Failed;
 use super::process::Process;
 
 /// The samples of a second of processor time.
 const RATE: &str = "999";
-/// How long `perf` may take to write the end of a recording.
+/// How long `perf` may take to start.
+const START: Duration = Duration::from_secs(10);
+/// How long it may take to write the end of a recording.
 const STOP: Duration = Duration::from_secs(60);
 /// The options of Cassandra's virtual machine that let `perf` follow its frames and name its compiled code, in a
 /// file that it writes when it stops.
@@ -31,6 +34,9 @@ pub(super) struct Recordings(Vec<Process>);
 
 impl Recordings {
     /// Starts a recording of each process, into the file `NAME.perf` of a folder.
+    ///
+    /// # Errors
+    /// `perf` is not installed, or may not record.
     pub(super) fn start(
         folder: &Path,
         processes: &[(String, &Process, Callers)],
@@ -46,18 +52,29 @@ impl Recordings {
             let log = folder.join(format!("{name}.perf.log"));
             Process::start(Path::new("perf"), &arguments.map(str::to_owned), &[], &log)
         };
-        processes.iter().map(start).collect::<Result<_, _>>().map(Self)
+        let recordings = Self(processes.iter().map(start).collect::<Result<_, _>>()?);
+        recordings.0.iter().try_for_each(attached)?;
+        Ok(recordings)
     }
 
     /// Ends the recordings.
     ///
     /// # Errors
-    /// `perf` is not installed, or could not record.
+    /// `perf` does not end.
     pub(super) fn end(self) -> Result<(), Failed> {
-        for perf in &self.0 {
-            perf.id().map_err(|_| perf.reason("perf recorded nothing"))?;
-            perf.stop(STOP)?;
-        }
-        Ok(())
+        self.0.iter().try_for_each(|perf| perf.stop(STOP))
     }
+}
+
+/// Waits until `perf` records each thread. Threads that start before that are not in the recording.
+fn attached(perf: &Process) -> Result<(), Failed> {
+    let until = Instant::now() + START;
+    // It maps its buffers after it has opened the events of all threads.
+    while !fs::read_to_string(format!("/proc/{}/maps", perf.id()?))?.contains("[perf_event]") {
+        if Instant::now() > until {
+            return Err(perf.reason("it does not record").into());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

@@ -60,6 +60,8 @@ problem_types! {
     TOO_MANY_REQUESTS = "TooManyRequests", 429;
     /// The service is overloaded or stopping.
     UNAVAILABLE = "Unavailable", 503;
+    /// The cloud is still reading its store for the summary.
+    SUMMARY_NOT_READY = "SummaryNotReady", 503;
     /// The disk of the store is full.
     STORE_FULL = "StoreFull", 507;
     /// The store failed for another reason.

@@ -317,7 +317,7 @@ impl Client {
                 return Err(refusal(response).await);
             }
             if attempt >= self.retry.attempts {
-                return Err(NetError::Busy { url: response.url, status, attempts: attempt });
+                return Err(busy(response, attempt).await);
             }
             let wait = self.retry.wait(attempt, response.retry_after, spread());
             tokio::time::sleep(wait).await;
@@ -477,6 +477,16 @@ async fn refusal(answer: Response) -> NetError {
             NetError::NotACloud { url, cause }
         }
     }
+}
+
+/// Converts the last of several responses with the status 429 or 503 to an error.
+async fn busy(answer: Response, attempts: u32) -> NetError {
+    let (url, status) = (answer.url.clone(), answer.status);
+    let (problem, detail) = match refusal(answer).await {
+        NetError::Refused { name, detail, .. } => (Some(name), detail),
+        _ => (None, "no cause; try again later, or ask for less".to_owned()),
+    };
+    NetError::Busy { url, status, attempts, problem, detail }
 }
 
 /// Returns whether a name from the cloud is a plain identifier, which is safe to print.

@@ -61,7 +61,7 @@ pub enum NetError {
         cause: String,
     },
     /// The cloud was busy at every attempt.
-    #[error("{url} responded {status} to {attempts} attempts; try again later, or ask for less")]
+    #[error("{url} responded {status} to {attempts} attempts, lastly: {detail}")]
     Busy {
         /// The address.
         url: String,
@@ -69,6 +69,10 @@ pub enum NetError {
         status: u16,
         /// The number of attempts.
         attempts: u32,
+        /// The name of the last problem, if the cloud gave one.
+        problem: Option<String>,
+        /// What the cloud gave as the cause, and otherwise what to do.
+        detail: String,
     },
     /// The cloud rejected the request and gave a reason (RFC 9457).
     #[error("{url} responded {status}: {detail}")]

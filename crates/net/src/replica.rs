@@ -13,7 +13,7 @@ use bytes::Bytes;
 use moteseal_api::summary::{
     BLOCK, BlockPage, BlockSummary, DevicePage, DeviceSummary, PAGE, Summary, block_of,
 };
-use moteseal_api::{CBOR_SEQ, CURSOR, JSON, SealList, parse_digest, paths};
+use moteseal_api::{CBOR_SEQ, CURSOR, JSON, ProblemType, SealList, parse_digest, paths};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::stream::Item;
@@ -113,7 +113,9 @@ impl Replica {
         loop {
             match self.page(&path, PAGE_BYTES).await {
                 // The client has waited between its attempts.
-                Err(NetError::Busy { status: 503, .. }) if start.elapsed() < READING_TIME => {}
+                Err(NetError::Busy { problem: Some(name), .. })
+                    if name == ProblemType::SUMMARY_NOT_READY.name()
+                        && start.elapsed() < READING_TIME => {}
                 result => return result,
             }
         }

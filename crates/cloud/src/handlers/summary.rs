@@ -131,9 +131,12 @@ async fn respond<T: Serialize + Send + 'static>(
     if !fresh.is_none_or(is_token) {
         return Err(Refusal::bad_query("fresh must be 1 to 64 letters and digits"));
     }
-    let busy = |_| Refusal::busy("the store is being read for the summary; try again shortly");
+    let reading = |_| {
+        let detail = "the store is being read for the summary; try again shortly";
+        Refusal::new(ProblemType::SUMMARY_NOT_READY, detail)
+    };
     let page = refreshed(shared, fresh, read);
-    let page = tokio::time::timeout(WAIT, page).await.map_err(busy)??;
+    let page = tokio::time::timeout(WAIT, page).await.map_err(reading)??;
     counted(shared, peer, Json(page).into_response())
 }
 

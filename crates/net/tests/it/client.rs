@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use moteseal_net::replica::Replica;
 use moteseal_net::{Client, Credential, NetError, Options, Retry, Token};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -62,6 +63,12 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8]) -
     }
 }
 
+/// Returns a response with status 503 and a problem document.
+fn unavailable(name: &str, detail: &str) -> Vec<u8> {
+    let problem = format!(r#"{{"type":"urn:moteseal:problem:{name}","detail":"{detail}"}}"#);
+    answer("503 Service Unavailable", "Content-Type: application/problem+json\r\n", &problem)
+}
+
 fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n{body}",
@@ -108,6 +115,28 @@ async fn gives_up_on_a_cloud_that_stays_busy_and_reports_it_as_unreachable() {
     let error = cloud.client().get("v1/devices").await.unwrap_err();
     assert!(matches!(error, NetError::Busy { status: 429, attempts: 3, .. }), "{error}");
     assert!(error.is_unreachable() && error.to_string().contains(&cloud.url), "{error}");
+    assert!(error.to_string().ends_with("no cause; try again later, or ask for less"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cloud_that_stays_busy_is_reported_with_its_last_reason() {
+    let busy = ["the stream does not answer", "the stream is full"];
+    let busy = busy.map(|detail| unavailable("Unavailable", detail));
+    let cloud = Script::start([&busy[..1], &busy].concat()).await;
+    let error = cloud.client().get("v1/devices").await.unwrap_err();
+    let last = "responded 503 to 3 attempts, lastly: the stream is full";
+    assert!(error.to_string().ends_with(last) && error.name() == "Busy", "{error}");
+    assert!(matches!(error, NetError::Busy { problem: Some(name), .. } if name == "Unavailable"));
+}
+
+#[tokio::test]
+async fn a_fresh_summary_waits_while_the_store_is_read_but_not_for_a_store_that_fails() {
+    let reading = vec![unavailable("SummaryNotReady", "the store is being read"); 3];
+    let failing = vec![unavailable("Unavailable", "no node of Cassandra answers"); 3];
+    let cloud = Script::start([reading, failing].concat()).await;
+    let error = Replica::new(cloud.client()).fresh().summary(None).await.unwrap_err();
+    assert!(error.to_string().ends_with("lastly: no node of Cassandra answers"), "{error}");
+    assert_eq!(cloud.heads.lock().await.len(), 6);
 }
 
 #[tokio::test]

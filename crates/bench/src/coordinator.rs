@@ -5,8 +5,9 @@ use std::hint::black_box;
 
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::GroupCoordinator;
 use moteseal_gateway::queues::{Queues, Slot};
@@ -46,7 +47,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let group = Group::new()?;
     let frames = group.frames()?;
     let events = frames.len() * 64;
-    let (ample, tight) = (group.roster(2 * MILLION as u64)?, group.roster(100_000)?);
+    let (ample, tight) = (group.coordinator(2 * MILLION as u64)?, group.coordinator(100_000)?);
     let mut contenders = [
         // At a round that equals the number of levels, the coordinator declines every event.
         Contender::new(MILLION, || black_box(offered(&offers, LEVELS, 100_000)).check(0)),
@@ -160,6 +161,19 @@ impl Group {
         Ok(Roster::open(&group.issue(&self.operator)?, &self.operator.public())?)
     }
 
+    /// Returns a coordinator that has the schemas of all devices.
+    fn coordinator(&self, budget: u64) -> Result<GroupCoordinator, Failed> {
+        let roster = self.roster(budget)?;
+        let coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET);
+        let mut coordinator = coordinator.ok_or("the group has no budget")?;
+        for device in roster.devices() {
+            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device.id));
+            let _ =
+                coordinator.receive(&schema_frame(device.id, &link, &["reading::u32"])?, EPOCH)?;
+        }
+        Ok(coordinator)
+    }
+
     /// Returns ten frames of each device, in turn, before a round is announced.
     fn frames(&self) -> Result<Vec<Vec<u8>>, Failed> {
         let roster = self.roster(1)?;
@@ -193,16 +207,29 @@ impl Group {
     }
 }
 
-/// Creates a coordinator that receives all frames.
-fn receive(roster: &Roster, frames: &[Vec<u8>]) {
-    let Some(mut coordinator) = GroupCoordinator::new(roster.clone(), GROUP_SECRET) else { return };
+/// Returns a frame of a device with a schema.
+pub(crate) fn schema_frame(
+    device: DeviceId,
+    link: &LinkKey,
+    columns: &[&str],
+) -> Result<Vec<u8>, Failed> {
+    let fields = columns.iter().map(|column| Field::parse(column));
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema = Schema::encode(&fields.collect::<Result<Vec<_>, _>>()?, &mut buffer)?;
+    let mut out = vec![0; MAX_FRAME];
+    Ok(Uplink::Schema(schema.as_bytes()).close(device, link, &mut out)?.to_vec())
+}
+
+/// Receives all frames with a copy of a coordinator.
+fn receive(coordinator: &GroupCoordinator, frames: &[Vec<u8>]) {
+    let mut coordinator = coordinator.clone();
     for frame in frames {
         assert!(
             coordinator.receive(frame, EPOCH).is_ok_and(|news| news.durable),
             "every frame is new"
         );
     }
-    let budget = roster.budget(EPOCH).unwrap_or_default();
+    let budget = coordinator.roster().budget(EPOCH).unwrap_or_default();
     assert!(
         coordinator.kept(EPOCH) > budget / 4 && coordinator.kept(EPOCH) <= budget,
         "{} of {budget}",

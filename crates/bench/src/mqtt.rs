@@ -31,6 +31,7 @@ use moteseal_verify::issue::{Budget, FirstRoster};
 use tokio::sync::oneshot;
 
 use crate::broker::{Broker, own_clients};
+use crate::coordinator::schema_frame;
 use crate::load::Failed;
 use crate::measure::{Bar, Report, median};
 
@@ -212,6 +213,7 @@ pub(crate) async fn send(
     let window = (events * if events == 1 { 512 } else { 128 }) as u64;
     let (mut noted, mut acknowledged) = (0, 0);
     let (mut scratch, mut out) = (vec![0; events * (RECORD + 3)], vec![0; MAX_FRAME]);
+    link.send(schema_frame(device, key, &["a::u64", "b::u64", "c::u64", "d::u64"])?.into()).await?;
     while acknowledged < all {
         while noted < all && noted - acknowledged < window {
             for _ in 0..events {

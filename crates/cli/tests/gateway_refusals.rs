@@ -211,6 +211,9 @@ async fn latency(roster: &Roster, network: &Network, from: u64) -> Duration {
     let device = group::device_id(roster, 0);
     let key = group::link_key(roster, device);
     let mut link = network.child(device.0);
+    if from == 0 {
+        link.send(group::schema_frame(device, &key).into()).await.unwrap();
+    }
     let mut times = Vec::new();
     for seq in from..from + FRAMES {
         let start = Instant::now();
@@ -316,6 +319,7 @@ async fn flood_link(
 ) {
     let device = group::device_id(&roster, 1);
     let (link, key) = (network.child(device.0), group::link_key(&roster, device));
+    link.send(group::schema_frame(device, &key).into()).await.unwrap();
     let mut events = range(sent.load(Ordering::Relaxed));
     let mut frame = forward(device, &key, 0, FIRST, events.clone());
     while is_flooding.load(Ordering::Relaxed) {
@@ -334,6 +338,7 @@ async fn flood_link(
 fn flood(station: &mut Station, roster: &Roster, device: u8) -> (u64, &'static str) {
     let device = group::device_id(roster, device);
     let key = group::link_key(roster, device);
+    let _ = station.receive(&group::schema_frame(device, &key), EpochNumber(FIRST)).unwrap();
     for frame in 0..100_000 {
         let events = frame * 200..(frame + 1) * 200;
         match station.receive(&forward(device, &key, 0, FIRST, events), EpochNumber(FIRST)) {
@@ -395,9 +400,9 @@ fn epochs_end_by_the_clock_also_while_no_frames_are_accepted() {
     let now = roster
         .epoch_of(u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap());
     let device = group::device_id(&roster, 0);
-    let _ = station
-        .receive(&forward(device, &group::link_key(&roster, device), 0, now.0, 0..200), now)
-        .unwrap();
+    let key = group::link_key(&roster, device);
+    let _ = station.receive(&group::schema_frame(device, &key), now).unwrap();
+    let _ = station.receive(&forward(device, &key, 0, now.0, 0..200), now).unwrap();
     station.commit().unwrap();
     let item = Item { manifest: None, bundles: vec![vec![7; 2 << 20]] };
     station.outbox().store(Name::of_late(EpochNumber(now.0 - 1), b"held"), &item).unwrap();

@@ -306,6 +306,25 @@ impl GroupCoordinator {
         now: EpochNumber,
         has_room: impl FnOnce(DeviceId) -> bool,
     ) -> Result<FrameEffect, Refused> {
+        self.take_frame(frame, now, has_room, true)
+    }
+
+    /// Receives a frame of a journal again. Earlier versions also accepted events of a device before they
+    /// had a schema of it.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has changed.
+    pub fn replay(&mut self, frame: &[u8], now: EpochNumber) -> Result<FrameEffect, Refused> {
+        self.take_frame(frame, now, |_| true, false)
+    }
+
+    fn take_frame(
+        &mut self,
+        frame: &[u8],
+        now: EpochNumber,
+        has_room: impl FnOnce(DeviceId) -> bool,
+        live: bool,
+    ) -> Result<FrameEffect, Refused> {
         if frame.len() > MAX_FRAME {
             return Err(FrameError::Malformed.into());
         }
@@ -318,9 +337,10 @@ impl GroupCoordinator {
         };
         let has_room = has_room(device);
         let (about, outcome) = match uplink {
-            Uplink::Forward(forward) => {
-                (Some((forward.index, forward.epoch)), self.forward(slot, &forward, now, has_room)?)
-            }
+            Uplink::Forward(forward) => (
+                Some((forward.index, forward.epoch)),
+                self.forward(slot, &forward, now, (has_room, live))?,
+            ),
             Uplink::Close { schema, open, part } => {
                 let (about, outcome) = self.close(slot, schema, open, part, now, has_room)?;
                 (Some(about), outcome)

@@ -281,7 +281,7 @@ impl Station {
             let size = size_of_record(&record);
             match Entry::decode(&record).ok_or_else(foreign)? {
                 Entry::Standing(standing) => self.coordinator.resume(standing),
-                Entry::Frame { now, frame, .. } => match self.coordinator.receive(frame, now) {
+                Entry::Frame { now, frame, .. } => match self.coordinator.replay(frame, now) {
                     Ok(news) => {
                         recovered.frames += 1;
                         self.quota.add(news.device, size);

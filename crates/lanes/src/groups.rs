@@ -36,6 +36,17 @@ pub fn copy_cells(out: &mut Vec<u8>, cells: Cells<'_>, framing: Framing, records
     }
 }
 
+/// Returns the number of bytes that [`copy_cells`] appends.
+#[must_use]
+pub fn copied_length(cells: Cells<'_>, framing: Framing, records: &[u8]) -> usize {
+    if let (Framing::Fixed(from), Framing::Fixed(to)) = (framing, cells.framing()) {
+        return records.len() / usize::from(from.get()) * usize::from(to.get());
+    }
+    let mut length = 0;
+    cells.frame_all(framing, records, |bytes| length += bytes.len());
+    length
+}
+
 /// Copies the first `W` bytes of each pair.
 fn copy_width<'a, const W: usize>(pairs: impl Iterator<Item = (&'a mut [u8], &'a [u8])>) {
     for (out, cell) in pairs {
@@ -87,6 +98,7 @@ mod tests {
                     cells.frame_all(framing, &records, |bytes| one_by_one.extend_from_slice(bytes));
                     copy_cells(&mut copied, cells, framing, &records);
                     assert_eq!(copied, one_by_one, "{names:?}, groups {bits:#b}, {count} records");
+                    assert_eq!(copied_length(cells, framing, &records), copied.len() - 1);
                 }
             }
         }

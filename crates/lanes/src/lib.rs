@@ -35,7 +35,7 @@ mod recall;
 #[allow(unsafe_code)]
 mod x86;
 
-pub use groups::copy_cells;
+pub use groups::{copied_length, copy_cells};
 pub use recall::Recall;
 
 use moteseal_core::record::{Framing, MAX_LEVELS};

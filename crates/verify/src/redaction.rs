@@ -16,7 +16,7 @@ use moteseal_core::roster::Directory;
 use moteseal_core::schema::{
     Column, Field, FieldType, GroupLayout, Groups, MAX_GROUPS, Projection, Schema,
 };
-use moteseal_lanes::copy_cells;
+use moteseal_lanes::{copied_length, copy_cells};
 use moteseal_seal::follow::{Limits, PartError};
 use moteseal_seal::stream::{Item, Part, Select, Selection};
 use moteseal_seal::{Authentic, Seal, Statement, star, tree};
@@ -180,11 +180,14 @@ pub fn redact_part(
         Select::Events(_) => 0,
     };
     let content = Content { digests: part.digests.into(), events: part.events.into() };
-    let view = (layout, proven.schema.framing);
     let statement = proven.seal.statement();
-    let less = hide_verified(statement, view, levels, &content, (proven.groups, kept))?;
+    let digests = digests_of_verified(statement, layout, levels, &content, (proven.groups, kept))?;
     let shown = Groups::from_bits(layout.shown().bits() & kept.bits());
-    write::part_showing(out, part, shown, &less.digests, &less.events);
+    let projection = Projection::new(layout, shown);
+    let (cells, framing) = (projection.cells(), proven.schema.framing);
+    let events = copied_length(cells, framing, part.events);
+    let append = |out: &mut Vec<u8>| copy_cells(out, cells, framing, part.events);
+    write::part_showing_with(out, part, shown, &digests, (events, append));
     Ok(())
 }
 
@@ -223,7 +226,8 @@ pub fn hide<'a>(
             (0, digests_of_tree(statement, view, sequence, content, dropped)?)
         }
     };
-    replaced(statement, view, mask, content, (dropped, digests.into_iter()))
+    let digests = replaced(statement, layout, mask, content, (dropped, digests.into_iter()))?;
+    Ok(without(dropped, view, digests, content))
 }
 
 /// Does what [`hide`] does for a part that was verified, without hashing. `groups` are the digests of the
@@ -243,29 +247,51 @@ pub fn hide_verified<'a>(
     if dropped.is_empty() {
         return Ok(content.clone());
     }
+    let digests = digests_of_verified(statement, layout, levels, content, (groups, kept))?;
+    Ok(without(dropped, (layout, framing), digests, content))
+}
+
+/// Returns the digests of [`hide_verified`].
+fn digests_of_verified(
+    statement: &Statement,
+    layout: &GroupLayout,
+    levels: u32,
+    content: &Content<'_>,
+    (groups, kept): (&[Digest], Groups),
+) -> Result<Vec<u8>, RedactionError> {
+    let dropped = layout.shown().without(kept);
     let of_groups = layout.shown().iter().cycle().zip(groups);
     let digests = of_groups.filter(|(group, _)| dropped.contains(*group));
     let digests = digests.map(|(_, digest)| *digest);
-    replaced(statement, (layout, framing), levels, content, (dropped, digests))
+    replaced(statement, layout, levels, content, (dropped, digests))
 }
 
-/// Returns the digests and events of the part in which digests take the place of the groups `dropped`. In
-/// a star, there is a digest for each of `levels` and of the groups, ascending; in a tree, for each group.
-fn replaced<'a>(
-    statement: &Statement,
+/// Returns the content with these digests and without the cells of the groups `dropped`.
+fn without<'a>(
+    dropped: Groups,
     (layout, framing): (&GroupLayout, Framing),
-    levels: u32,
-    content: &Content<'a>,
-    (dropped, digests): (Groups, impl Iterator<Item = Digest>),
-) -> Result<Content<'a>, RedactionError> {
-    let digests = match statement.scheme {
-        Scheme::Star => replaced_in_star(statement, layout, levels, content, (dropped, digests))?,
-        Scheme::Tree => replaced_in_tree(layout, content, (dropped, digests))?,
-    };
+    digests: Vec<u8>,
+    content: &Content<'_>,
+) -> Content<'a> {
     let projection = Projection::new(layout, layout.shown().without(dropped));
     let mut events = Vec::new();
     copy_cells(&mut events, projection.cells(), framing, &content.events);
-    Ok(Content { digests: digests.into(), events: events.into() })
+    Content { digests: digests.into(), events: events.into() }
+}
+
+/// Returns the digests of the part in which digests take the place of the groups `dropped`. In
+/// a star, there is a digest for each of `levels` and of the groups, ascending; in a tree, for each group.
+fn replaced(
+    statement: &Statement,
+    layout: &GroupLayout,
+    levels: u32,
+    content: &Content<'_>,
+    (dropped, digests): (Groups, impl Iterator<Item = Digest>),
+) -> Result<Vec<u8>, RedactionError> {
+    match statement.scheme {
+        Scheme::Star => replaced_in_star(statement, layout, levels, content, (dropped, digests)),
+        Scheme::Tree => replaced_in_tree(layout, content, (dropped, digests)),
+    }
 }
 
 fn replaced_in_star(

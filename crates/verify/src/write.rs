@@ -97,14 +97,28 @@ pub fn part_showing(
     digests: &[u8],
     events: &[u8],
 ) {
+    let append = |out: &mut Vec<u8>| out.extend_from_slice(events);
+    part_showing_with(out, part, shown, digests, (events.len(), append));
+}
+
+/// As [`part_showing`], but the events are those that a function appends. The number of their bytes is given.
+pub(crate) fn part_showing_with(
+    out: &mut Vec<u8>,
+    part: &stream::Part<'_>,
+    shown: Groups,
+    digests: &[u8],
+    (length, append_events): (usize, impl FnOnce(&mut Vec<u8>)),
+) {
     let gaps = match &part.select {
         stream::Select::Levels(_) => 0,
         stream::Select::Events(gaps) => gaps.len() as usize * 5,
     };
-    append(out, PART_OVERHEAD + gaps + digests.len(), |writer| {
-        part.encode_head_showing(writer, shown, digests, events.len())
-    });
-    out.extend_from_slice(events);
+    let head = PART_OVERHEAD + gaps + digests.len();
+    out.reserve(head + length + PART_OVERHEAD);
+    append(out, head, |writer| part.encode_head_showing(writer, shown, digests, length));
+    let start = out.len();
+    append_events(out);
+    debug_assert_eq!(out.len() - start, length, "the length is that of the events");
     part_tail(out, part.signature);
 }
 

@@ -10,6 +10,7 @@ use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Round, Scheme, SealIndex};
 use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_net::any::{CoapAddress, ParentAddress};
 use moteseal_net::coap::Address;
 use moteseal_net::link::{State, until_up};
@@ -43,11 +44,20 @@ struct Device {
 }
 
 impl Device {
-    /// Sends an event, and waits until the gateway acknowledges it as durable.
+    /// Sends an event, the first one after its schema, and waits until the gateway acknowledges it as durable.
     async fn send(&mut self, number: u64) {
+        let mut out = [0; MAX_FRAME];
+        if number == 0 {
+            let mut schema = [0; MAX_SCHEMA];
+            let columns = ["a::u64", "b::u64", "c::u64", "d::u64"];
+            let columns = columns.map(|column| Field::parse(column).unwrap());
+            let schema = Schema::encode(&columns, &mut schema).unwrap();
+            let frame = Uplink::Schema(schema.as_bytes()).close(self.id, &self.key, &mut out);
+            self.link.send(Bytes::copy_from_slice(frame.unwrap())).await.unwrap();
+        }
         let level = LevelKey::new(&Salt([7; 16])).level(number, LEVELS);
         let _ = self.forwarder.note(level, &[9; 32]);
-        let (mut scratch, mut out) = ([0; 256], [0; MAX_FRAME]);
+        let mut scratch = [0; 256];
         let frame = self.forwarder.next_frame(&mut scratch).unwrap().unwrap();
         let frame = Uplink::Forward(frame).close(self.id, &self.key, &mut out).unwrap();
         self.link.send(Bytes::copy_from_slice(frame)).await.unwrap();

@@ -85,6 +85,14 @@ pub(crate) fn link_key(roster: &Roster, device: DeviceId) -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device))
 }
 
+/// Returns a device's frame with the schema of the events of [`forward_frame`].
+pub(crate) fn schema_frame(device: DeviceId, key: &LinkKey) -> Vec<u8> {
+    let mut buffer = [0; 256];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    let mut out = vec![0; MAX_FRAME];
+    Uplink::Schema(schema.as_bytes()).close(device, key, &mut out).unwrap().to_vec()
+}
+
 /// Returns a device's frame with events of one level, one for each sequence number in `range`. The
 /// record of an event is its sequence number.
 pub(crate) fn forward_frame(

@@ -34,10 +34,12 @@ fn mote(roster: &Roster, device: u8) -> Mote<SecretKey> {
     Mote::new(profile, secret(device), SaltKey::new([device; 32]), session, chain, Vec::new(), 8)
 }
 
-/// Returns a frame with the first event of a seal.
-fn first_frame(roster: &Roster, device: u8, index: u32, epoch: u64) -> Vec<u8> {
+/// Returns the frames with a schema and the first event of a seal.
+fn first_frames(roster: &Roster, device: u8, index: u32, epoch: u64) -> [Vec<u8>; 2] {
     let device = group::device_id(roster, device);
-    group::forward_frame((device, &group::link_key(roster, device)), (index, epoch), 0..1, 0)
+    let key = group::link_key(roster, device);
+    let event = group::forward_frame((device, &key), (index, epoch), 0..1, 0);
+    [group::schema_frame(device, &key), event]
 }
 
 /// Lets three devices sense an epoch. Returns the number of bytes that they forward. If `is_ahead`
@@ -46,7 +48,9 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
     let mut motes: Vec<_> = (0..3).map(|device| mote(roster, device)).collect();
     let now = EpochNumber(FIRST);
     if is_ahead {
-        let _ = station.receive(&first_frame(roster, 3, 0, FIRST + 1), now).unwrap();
+        for frame in first_frames(roster, 3, 0, FIRST + 1) {
+            let _ = station.receive(&frame, now).unwrap();
+        }
     }
     station.announce_next(now);
     let mut bytes = 0;
@@ -165,8 +169,9 @@ fn jump_ahead() -> bool {
         });
         let links = [0, 1, 2].map(|device| network.child(group::device_id(&roster, device).0));
         let send = async |device: u8, index, epoch| {
-            let frame = first_frame(&roster, device, index, epoch);
-            links[usize::from(device)].send(frame.into()).await.unwrap();
+            for frame in first_frames(&roster, device, index, epoch) {
+                links[usize::from(device)].send(frame.into()).await.unwrap();
+            }
         };
         // Two devices are at the same epoch. The third jumps ahead of them repeatedly.
         let (mut sent_at, mut longest) = (Instant::now(), Duration::ZERO);

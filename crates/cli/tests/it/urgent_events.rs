@@ -334,9 +334,9 @@ fn a_device_keeps_an_event_until_the_gateway_has_it() {
     assert!(why.contains("NotAcknowledged") && why.contains("is recorded"), "{why}");
 
     let mut device = site.device("dev1");
-    writeln!(device.stdin.as_mut().unwrap(), "!6,0").unwrap();
     let journal = site.scene.path("dev1").join("journal");
     let (start, before) = (Instant::now(), std::fs::metadata(&journal).unwrap().len());
+    writeln!(device.stdin.as_mut().unwrap(), "!6,0").unwrap();
     while std::fs::metadata(&journal).unwrap().len() <= before + 100 {
         assert!(start.elapsed() < LONG, "the device does not record the reading");
         std::thread::sleep(Duration::from_millis(10));

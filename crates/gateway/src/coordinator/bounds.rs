@@ -5,6 +5,7 @@
 
 use moteseal_core::link::MAX_FRAME;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex, Sequence};
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_seal::wire::{Forward, Uplink};
 use moteseal_verify::Roster;
@@ -45,6 +46,15 @@ fn forward(
         .to_vec()
 }
 
+/// The frame with the schema of a device, whose records have 4 bytes.
+fn schema(roster: &Roster, device: DeviceId) -> Vec<u8> {
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    let mut out = [0; MAX_FRAME];
+    let key = link_key(&SECRET, roster, device);
+    Uplink::Schema(schema.as_bytes()).close(device, &key, &mut out).unwrap().to_vec()
+}
+
 #[test]
 fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
     let devices = [("north", secret(0).public()), ("south", secret(1).public())];
@@ -54,6 +64,9 @@ fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
     let roster = Roster::open(&first.issue(&secret(8)).unwrap(), &secret(8).public()).unwrap();
     let (north, south) = (roster.id("north").unwrap(), roster.id("south").unwrap());
     let mut coordinator = GroupCoordinator::new(roster.clone(), SECRET).unwrap();
+    for device in [north, south] {
+        assert!(coordinator.receive(&schema(&roster, device), NEXT).unwrap().durable);
+    }
     assert!(coordinator.receive(&forward(&roster, north, 0, FIRST, 0), NEXT).unwrap().durable);
     coordinator.epoch(FIRST).queues.exhaust(Level(5));
 

@@ -92,10 +92,11 @@ impl GroupCoordinator {
             }
             Scheme::Tree => {
                 let mut trees = match unkept {
-                    Some(Unkept::Roots(trees)) => {
-                        let trees = digest_of_schema.and_then(|at| trees.get(at));
-                        trees.ok_or(Refused::NotAsForwarded)?.clone()
-                    }
+                    Some(Unkept::Roots(trees)) => match digest_of_schema {
+                        Some(at) => trees.get(at).ok_or(Refused::NotAsForwarded)?.clone(),
+                        // Every event is kept.
+                        None => Trees::new(layout),
+                    },
                     _ => Trees::new(layout),
                 };
                 // The device may have raised its own round above the levels of events that it had

@@ -13,6 +13,7 @@ use moteseal_seal::sample::{Followed, FrameOutcome, Offer};
 use moteseal_seal::star;
 use moteseal_seal::star::RunningBlock;
 use moteseal_seal::wire::Forward;
+use moteseal_verify::SchemaEntry;
 use sha2::Digest as _;
 
 use super::error::Refused;
@@ -112,6 +113,17 @@ impl Open {
         }
     }
 
+    /// Returns whether the seal can be closed under a schema: its digests are those of this schema, or
+    /// there are none, because every event is kept.
+    pub(super) fn can_close_under(&self, schema: &SchemaEntry) -> bool {
+        schema.groups.is_none()
+            || self.grouped.iter().any(|grouped| grouped.schema == schema.digest)
+            || match &self.unkept {
+                Unkept::Running(running) => running.is_empty(),
+                Unkept::Roots(trees) => trees.iter().all(|trees| trees.roots() == 0),
+            }
+    }
+
     /// Returns whether a frame may belong to the same seal.
     fn goes_on_with(&self, forward: &Forward<'_>) -> bool {
         self.framing == forward.framing && self.is_tree() == forward.digests.is_some()
@@ -139,11 +151,18 @@ impl GroupCoordinator {
         slot: u32,
         forward: &Forward<'_>,
         now: EpochNumber,
-        has_room: bool,
+        (has_room, live): (bool, bool),
     ) -> Result<Outcome, Refused> {
         let Some((followed, first)) = self.follow(slot, forward, now)? else {
             return Ok(Outcome::Stale);
         };
+        let known = self.devices[slot as usize].open.as_ref();
+        let opens = known.is_none_or(|open| open.followed.index < followed.index);
+        // Under a schema with column groups, the digests of the events that are not kept need the schema.
+        if opens && live && !self.has_schema_of(slot, forward.framing) {
+            self.devices[slot as usize].wants_schema = true;
+            return Ok(Outcome::Stale);
+        }
         if !has_room {
             return Err(Refused::OverQuota);
         }
@@ -151,11 +170,7 @@ impl GroupCoordinator {
             return Err(Refused::EpochFull);
         }
         self.note_opener(slot, forward.epoch);
-        if self.devices[slot as usize]
-            .open
-            .as_ref()
-            .is_some_and(|open| open.followed.index < followed.index)
-        {
+        if opens {
             self.abandon(slot);
         }
         let member = &mut self.devices[slot as usize];
@@ -209,6 +224,12 @@ impl GroupCoordinator {
         self.counts.seen += seen;
         self.counts.discarded += (kept + seen).saturating_sub(kept_after);
         Ok(Outcome::Fresh((round > before).then_some(round)))
+    }
+
+    /// Returns whether the device has sent a schema whose records are delimited in this way.
+    fn has_schema_of(&self, slot: u32, framing: Framing) -> bool {
+        let mut entries = self.schemas.entries(&self.devices[slot as usize].schemas);
+        entries.any(|entry| entry.framing == framing)
     }
 
     /// Returns the seal's state after a frame, and the sequence number of the first new event.

@@ -14,7 +14,7 @@ use moteseal_seal::level::{Salt, SaltKey};
 use moteseal_seal::star::GroupedStar;
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::Tree;
-use moteseal_seal::wire::{Forward, Uplink};
+use moteseal_seal::wire::{Acknowledgement, Forward, Uplink};
 use moteseal_seal::{MAX_MESSAGE, Seal, Statement, star, tree};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::redaction::redact;
@@ -187,4 +187,61 @@ fn a_tree_with_groups_is_refused_if_digests_replaced_its_events() {
         let _ = coordinator.receive(&frame, EPOCH).unwrap();
     }
     assert_eq!(coordinator.receive(&close, EPOCH).unwrap_err(), Refused::NotAsForwarded);
+}
+
+/// Frames may be lost: the schema does not always arrive before the events.
+#[test]
+fn events_wait_for_the_schema_that_their_digests_need() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let roster = roster(60);
+        let device = roster.id("mote").unwrap();
+        let mut coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+        let frames = frames(&roster, scheme);
+        for frame in &frames[1..] {
+            assert!(!coordinator.receive(frame, EPOCH).unwrap().durable);
+        }
+        assert_eq!(coordinator.kept(EPOCH), 0);
+        let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device));
+        let answer = coordinator.acknowledgement(device).unwrap();
+        let answer = Acknowledgement::open(&answer, device, &link).unwrap();
+        assert!(answer.wants_schema && answer.next == Sequence(0), "{answer:?}");
+        for frame in &frames {
+            assert!(coordinator.receive(frame, EPOCH).unwrap().durable);
+        }
+        let round = coordinator.round(EPOCH);
+        assert!(round > Round(0), "levels were dropped while the seal was open");
+        let ended = coordinator.end(EPOCH, &secret(99)).unwrap();
+        assert_eq!(read(&roster, &ended.bundles[0]).0, Some(round));
+    }
+}
+
+/// A device has a new schema, whose records have the length of those before.
+#[test]
+fn a_schema_with_groups_may_come_late_while_every_event_is_kept() {
+    let fields = [Field::parse("total::u32").unwrap()];
+    let before = Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec();
+    for (scheme, budget) in
+        [Scheme::Star, Scheme::Tree].into_iter().flat_map(|scheme| [(scheme, 1000), (scheme, 60)])
+    {
+        let roster = roster(budget);
+        let device = roster.id("mote").unwrap();
+        let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device));
+        let mut coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+        let known =
+            Uplink::Schema(&before).close(device, &link, &mut [0; MAX_FRAME]).unwrap().to_vec();
+        let mut frames = frames(&roster, scheme);
+        let (schema, close) = (frames.remove(0), frames.pop().unwrap());
+        for frame in [known].into_iter().chain(frames).chain([close.clone(), schema]) {
+            let _ = coordinator.receive(&frame, EPOCH).unwrap();
+        }
+        let closed = coordinator.receive(&close, EPOCH);
+        if budget == 60 {
+            assert_eq!(closed.unwrap_err(), Refused::NotAsForwarded);
+            continue;
+        }
+        assert!(closed.unwrap().durable);
+        let ended = coordinator.end(EPOCH, &secret(99)).unwrap();
+        let (from, rows) = read(&roster, &ended.bundles[0]);
+        assert_eq!((from, rows.len()), (Some(Round(0)), EVENTS as usize));
+    }
 }

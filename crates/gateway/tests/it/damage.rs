@@ -7,6 +7,7 @@ use moteseal_core::DeviceId;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Outbox, Station, StationError};
@@ -34,6 +35,19 @@ pub(crate) fn station(folder: &Path) -> Result<Station, StationError> {
         .map(|(station, _)| station)
 }
 
+fn closed(device: DeviceId, uplink: &Uplink<'_>) -> Vec<u8> {
+    let key = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster().group(), device));
+    let mut out = vec![0; MAX_FRAME];
+    uplink.close(device, &key, &mut out).unwrap().to_vec()
+}
+
+/// Returns a frame with the schema of the events of [`frame`].
+fn schema(device: DeviceId) -> Vec<u8> {
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    closed(device, &Uplink::Schema(schema.as_bytes()))
+}
+
 /// Returns a frame with one event for each sequence number.
 pub(crate) fn frame(device: DeviceId, epoch: u64, range: std::ops::Range<u8>) -> Vec<u8> {
     let events: Vec<u8> = range.clone().flat_map(|seq| [7, 0, 0, 0, seq]).collect();
@@ -47,9 +61,7 @@ pub(crate) fn frame(device: DeviceId, epoch: u64, range: std::ops::Range<u8>) ->
         events: &events,
         digests: None,
     };
-    let key = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster().group(), device));
-    let mut out = vec![0; MAX_FRAME];
-    Uplink::Forward(forward).close(device, &key, &mut out).unwrap().to_vec()
+    closed(device, &Uplink::Forward(forward))
 }
 
 /// Flips one bit of byte `at` of the file, calls `check`, and restores the file. Asserts that
@@ -72,6 +84,8 @@ fn reports_a_damaged_journal_and_does_not_modify_it() {
     let folder = tempfile::tempdir().unwrap();
     let device = roster().id("mote").unwrap();
     let mut station = station(folder.path()).unwrap();
+    let _ = station.receive(&schema(device), EpochNumber(70)).unwrap();
+    station.commit().unwrap();
     let journal = folder.path().join("journal");
     let mut ends = vec![std::fs::metadata(&journal).unwrap().len()];
     for range in [0..40, 40..80, 80..120] {
@@ -108,7 +122,9 @@ fn a_crash_during_a_commit_is_not_reported_as_damage() {
     let folder = tempfile::tempdir().unwrap();
     let device = roster().id("mote").unwrap();
     let mut station = station(folder.path()).unwrap();
-    let _ = station.receive(&frame(device, 70, 0..40), EpochNumber(70)).unwrap();
+    for frame in [schema(device), frame(device, 70, 0..40)] {
+        let _ = station.receive(&frame, EpochNumber(70)).unwrap();
+    }
     station.commit().unwrap();
     drop(station);
     let journal = folder.path().join("journal");

@@ -58,16 +58,22 @@ impl World {
         Self { roster, coordinator, liar, honest }
     }
 
-    /// Returns a world in which both devices have a seal open.
-    fn under_way() -> Self {
+    /// Returns a world in which both devices have sent their schemas.
+    fn with_schemas() -> Self {
         let mut world = Self::new(100);
         for device in [world.liar, world.honest] {
-            for frame in [
-                world.close(device, &Uplink::Schema(&schema())),
-                world.forward(device, 0, FIRST, 0..30),
-            ] {
-                assert!(world.coordinator.receive(&frame, NOW).unwrap().durable);
-            }
+            let frame = world.close(device, &Uplink::Schema(&schema()));
+            assert!(world.coordinator.receive(&frame, NOW).unwrap().durable);
+        }
+        world
+    }
+
+    /// Returns a world in which both devices have a seal open.
+    fn under_way() -> Self {
+        let mut world = Self::with_schemas();
+        for device in [world.liar, world.honest] {
+            let frame = world.forward(device, 0, FIRST, 0..30);
+            assert!(world.coordinator.receive(&frame, NOW).unwrap().durable);
         }
         world
     }
@@ -263,7 +269,7 @@ fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
 
 #[test]
 fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
-    let mut world = World::new(100);
+    let mut world = World::with_schemas();
     let now = EpochNumber(FIRST + 600);
     // Send one event in each of 512 epochs, each under a new index.
     for opened in 0..512 {

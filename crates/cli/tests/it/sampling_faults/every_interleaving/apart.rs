@@ -88,6 +88,8 @@ struct Pair {
 pub(super) struct Apart {
     pub(super) search: Search,
     histories: Numbered<Vec<Event>>,
+    /// The frame with the schema of each device.
+    schemas: [Number; DEVICES],
     /// The first frame of each epoch from each device.
     greetings: [Vec<Number>; DEVICES],
     views: [View; DEVICES],
@@ -116,10 +118,12 @@ impl fmt::Display for Apart {
 impl Apart {
     pub(super) fn new(mut search: Search) -> Self {
         assert_eq!(search.bounds.schemes.len(), DEVICES, "two devices");
+        let schemas = [0, 1].map(|at| search.machines.first_device(at).1[0]);
         let greetings = [0, 1].map(|at| greetings(&mut search, at));
         Self {
             search,
             histories: Numbered::default(),
+            schemas,
             greetings,
             views: Default::default(),
             found: Found::default(),
@@ -264,8 +268,10 @@ impl Apart {
     fn after(&mut self, at: usize, Alone { mut state, history }: Alone, action: Action) -> Alone {
         let before = self.known(&state);
         if let Action::Hear(epoch) = action {
-            let frame = self.greetings[1 - at][(epoch - FIRST) as usize];
-            self.search.gateway(&mut state, GatewayInput::Frame(frame, epoch));
+            let of_other = (self.schemas[1 - at], &self.greetings[1 - at]);
+            for frame in [of_other.0, of_other.1[(epoch - FIRST) as usize]] {
+                self.search.gateway(&mut state, GatewayInput::Frame(frame, epoch));
+            }
         } else {
             state = self.search.after(state, action);
         }

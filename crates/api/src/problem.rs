@@ -233,7 +233,7 @@ mod tests {
                 "spec/errors.md does not have {start}"
             );
         }
-        assert_eq!(ProblemType::ALL.len(), 21);
+        assert_eq!(ProblemType::ALL.len(), 22);
     }
 
     #[test]

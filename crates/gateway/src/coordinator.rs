@@ -309,8 +309,8 @@ impl GroupCoordinator {
         self.take_frame(frame, now, has_room, true)
     }
 
-    /// Receives a frame of a journal again. Earlier versions also accepted events of a device before they
-    /// had a schema of it.
+    /// Receives a frame of a journal again. Accepts events of a device also before it has a schema:
+    /// journals of earlier versions have such frames.
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.

@@ -484,7 +484,7 @@ async fn busy(answer: Response, attempts: u32) -> NetError {
     let (url, status) = (answer.url.clone(), answer.status);
     let (problem, detail) = match refusal(answer).await {
         NetError::Refused { name, detail, .. } => (Some(name), detail),
-        _ => (None, "no cause; try again later, or ask for less".to_owned()),
+        _ => (None, "none given".to_owned()),
     };
     NetError::Busy { url, status, attempts, problem, detail }
 }

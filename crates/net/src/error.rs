@@ -61,7 +61,9 @@ pub enum NetError {
         cause: String,
     },
     /// The cloud was busy at every attempt.
-    #[error("{url} responded {status} to {attempts} attempts, lastly: {detail}")]
+    #[error(
+        "{url} responded {status} to {attempts} attempts; try again later, or ask for less; last cause: {detail}"
+    )]
     Busy {
         /// The address.
         url: String,
@@ -71,7 +73,7 @@ pub enum NetError {
         attempts: u32,
         /// The name of the last problem, if the cloud gave one.
         problem: Option<String>,
-        /// What the cloud gave as the cause, and otherwise what to do.
+        /// The last cause that the cloud gave.
         detail: String,
     },
     /// The cloud rejected the request and gave a reason (RFC 9457).

@@ -109,15 +109,16 @@ impl Replica {
     async fn summary_page<T: DeserializeOwned>(&self, path: &str) -> Result<T, NetError> {
         let Some(token) = &self.fresh else { return self.page(path, PAGE_BYTES).await };
         let path = paths::fresh(path, token);
-        let start = Instant::now();
+        let (start, mut was_reading) = (Instant::now(), false);
         loop {
-            match self.page(&path, PAGE_BYTES).await {
-                // The client has waited between its attempts.
-                Err(NetError::Busy { problem: Some(name), .. })
-                    if name == ProblemType::SUMMARY_NOT_READY.name()
-                        && start.elapsed() < READING_TIME => {}
-                result => return result,
+            let result = self.page(&path, PAGE_BYTES).await;
+            let Err(NetError::Busy { problem, .. }) = &result else { return result };
+            let reading = problem.as_deref() == Some(ProblemType::SUMMARY_NOT_READY.name());
+            // The client has waited between its attempts. A cloud that was reading may be busy for a moment.
+            if !(reading || was_reading) || start.elapsed() >= READING_TIME {
+                return result;
             }
+            was_reading = reading;
         }
     }
 

@@ -349,7 +349,7 @@ impl World {
     fn resume(&mut self, mut coordinator: GroupCoordinator) {
         coordinator.resume(self.standing.clone());
         for Logged { frame, now, .. } in &self.log {
-            let _ = coordinator.receive(frame, *now).unwrap();
+            let _ = coordinator.replay(frame, *now).unwrap();
         }
         self.coordinator = coordinator;
     }

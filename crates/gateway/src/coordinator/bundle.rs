@@ -76,7 +76,12 @@ impl GroupCoordinator {
                             star::whole_block_digest(place, records, block)
                         }
                         (None, Some(Unkept::Running(running))) => {
-                            let digest = running.get(&level.0).zip(digest_of_schema);
+                            let running = running.get(&level.0);
+                            // Events were dropped before the schema was known.
+                            if running.is_some() && digest_of_schema.is_none() {
+                                return Err(Refused::NotAsForwarded);
+                            }
+                            let digest = running.zip(digest_of_schema);
                             let digest = digest.and_then(|(digest, at)| digest.digests().nth(at));
                             digest.unwrap_or(Digest::NULL)
                         }
@@ -92,11 +97,10 @@ impl GroupCoordinator {
             }
             Scheme::Tree => {
                 let mut trees = match unkept {
-                    Some(Unkept::Roots(trees)) => match digest_of_schema {
-                        Some(at) => trees.get(at).ok_or(Refused::NotAsForwarded)?.clone(),
-                        // Every event is kept.
-                        None => Trees::new(layout),
-                    },
+                    Some(Unkept::Roots(trees)) => {
+                        let trees = digest_of_schema.and_then(|at| trees.get(at));
+                        trees.ok_or(Refused::NotAsForwarded)?.clone()
+                    }
                     _ => Trees::new(layout),
                 };
                 // The device may have raised its own round above the levels of events that it had

@@ -91,9 +91,6 @@ impl GroupCoordinator {
         if open.is_some_and(|open| open.framing != entry.framing || open.is_tree() != is_tree) {
             return Err(Refused::FramingChanged);
         }
-        if open.is_some_and(|open| !open.can_close_under(&entry)) {
-            return Err(Refused::NotAsForwarded);
-        }
         let mut sealed =
             self.prove(slot, closing.index, closing.epoch, &closing.open, &closing.part, &entry)?;
         self.check_claims(slot, sealed.seal.statement())?;

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use moteseal_core::record::Level;
 
-use super::intake::{Open, Unkept};
+use super::intake::{Grouped, Open, Unkept};
 use super::schemas::Schemas;
 use super::{Epoch, Evidence, GroupCoordinator, Member, Sealed};
 use crate::queues::{Queues, Slot};
@@ -47,9 +47,10 @@ fn hash_member<H: Hasher>(member: &Member, known: &Schemas, state: &mut H) {
 
 impl Hash for Open {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // The schemas are hashed with the device.
-        let Self { followed, framing, claimed, unkept, grouped: _ } = self;
+        let Self { followed, framing, claimed, unkept, grouped } = self;
         (followed, framing, claimed).hash(state);
+        // The layout follows from the schema.
+        grouped.iter().for_each(|Grouped { schema, layout: _ }| schema.hash(state));
         match unkept {
             Unkept::Running(running) => {
                 for (level, running) in running {

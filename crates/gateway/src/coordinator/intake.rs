@@ -13,7 +13,6 @@ use moteseal_seal::sample::{Followed, FrameOutcome, Offer};
 use moteseal_seal::star;
 use moteseal_seal::star::RunningBlock;
 use moteseal_seal::wire::Forward;
-use moteseal_verify::SchemaEntry;
 use sha2::Digest as _;
 
 use super::error::Refused;
@@ -39,7 +38,7 @@ pub(super) struct Open {
 #[derive(Clone)]
 pub(super) struct Grouped {
     pub(super) schema: Digest,
-    layout: GroupLayout,
+    pub(super) layout: GroupLayout,
 }
 
 /// The digests that represent the events that are not kept.
@@ -111,17 +110,6 @@ impl Open {
                 Some((most(Trees::roots), most(Trees::count)))
             }
         }
-    }
-
-    /// Returns whether the seal can be closed under a schema: its digests are those of this schema, or
-    /// there are none, because every event is kept.
-    pub(super) fn can_close_under(&self, schema: &SchemaEntry) -> bool {
-        schema.groups.is_none()
-            || self.grouped.iter().any(|grouped| grouped.schema == schema.digest)
-            || match &self.unkept {
-                Unkept::Running(running) => running.is_empty(),
-                Unkept::Roots(trees) => trees.iter().all(|trees| trees.roots() == 0),
-            }
     }
 
     /// Returns whether a frame may belong to the same seal.

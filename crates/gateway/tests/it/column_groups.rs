@@ -217,7 +217,7 @@ fn events_wait_for_the_schema_that_their_digests_need() {
 
 /// A device has a new schema, whose records have the length of those before.
 #[test]
-fn a_schema_with_groups_may_come_late_while_every_event_is_kept() {
+fn a_schema_with_groups_may_come_late_for_a_star_of_which_every_event_is_kept() {
     let fields = [Field::parse("total::u32").unwrap()];
     let before = Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec();
     for (scheme, budget) in
@@ -235,7 +235,7 @@ fn a_schema_with_groups_may_come_late_while_every_event_is_kept() {
             let _ = coordinator.receive(&frame, EPOCH).unwrap();
         }
         let closed = coordinator.receive(&close, EPOCH);
-        if budget == 60 {
+        if budget == 60 || scheme == Scheme::Tree {
             assert_eq!(closed.unwrap_err(), Refused::NotAsForwarded);
             continue;
         }

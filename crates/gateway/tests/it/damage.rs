@@ -12,7 +12,7 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Outbox, Station, StationError};
 use moteseal_seal::wire::{Forward, Uplink};
-use moteseal_store::journal::JournalError;
+use moteseal_store::journal::{Journal, JournalError};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 
@@ -115,6 +115,32 @@ fn reports_a_damaged_journal_and_does_not_modify_it() {
         });
     }
     assert_eq!(self::station(folder.path()).unwrap().coordinator().counts().seen, 120);
+}
+
+/// A gateway of an earlier version took events of a device before it had a schema of it.
+#[test]
+fn a_journal_with_events_before_their_schema_is_replayed_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = roster().id("mote").unwrap();
+    let mut station = station(folder.path()).unwrap();
+    let frames = [schema(device), frame(device, 70, 0..40)];
+    for frame in &frames {
+        let _ = station.receive(frame, EpochNumber(70)).unwrap();
+    }
+    station.commit().unwrap();
+    drop(station);
+    let mut journal = Journal::open_strict(&folder.path().join("journal")).unwrap();
+    let mut records: Vec<_> = journal.iter().collect::<Result<_, _>>().unwrap();
+    let count = records.len();
+    records.retain(|record| !record.windows(frames[0].len()).any(|part| part == frames[0]));
+    assert_eq!(records.len(), count - 1, "without the schema");
+    journal.compact(records.iter().map(Vec::as_slice)).unwrap();
+    drop(journal);
+    let (station, recovered) =
+        Station::open(folder.path(), roster(), GROUP_SECRET, Box::new(secret(99)), 1 << 30)
+            .unwrap();
+    assert_eq!((recovered.frames, recovered.refused), (1, 0));
+    assert_eq!(station.coordinator().counts().seen, 40);
 }
 
 #[test]

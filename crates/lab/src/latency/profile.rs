@@ -70,7 +70,11 @@ impl Recordings {
 fn attached(perf: &Process) -> Result<(), Failed> {
     let until = Instant::now() + START;
     // It maps its buffers after it has opened the events of all threads.
-    while !fs::read_to_string(format!("/proc/{}/maps", perf.id()?))?.contains("[perf_event]") {
+    let maps = || {
+        let id = perf.id().ok()?;
+        fs::read_to_string(format!("/proc/{id}/maps")).ok()
+    };
+    while !maps().is_some_and(|maps| maps.contains("[perf_event]")) {
         if Instant::now() > until {
             return Err(perf.reason("it does not record").into());
         }

@@ -129,7 +129,15 @@ impl Server {
 
     /// Sends the server a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid().unwrap(), signal).unwrap();
+        let pid = self.pid().unwrap();
+        kill_process(pid, signal).unwrap();
+        // A stopped process still runs until each of its threads has stopped.
+        let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+        let start = Instant::now();
+        while signal == Signal::STOP && !is_stopped(Path::new(&tasks)) {
+            assert!(start.elapsed() < Duration::from_secs(10), "the server does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Kills the server as a power loss would.
@@ -174,4 +182,12 @@ pub(crate) fn free_port() -> u16 {
             return port;
         }
     }
+}
+
+/// Returns whether all threads of a process are stopped.
+fn is_stopped(tasks: &Path) -> bool {
+    fs::read_dir(tasks).unwrap().all(|task| {
+        let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+    })
 }

@@ -612,7 +612,9 @@ impl GatewayState {
 fn replay(log: &[Log], coordinator: &mut GroupCoordinator) {
     for entry in log {
         match entry {
-            Log::Frame(frame, now) => drop(coordinator.receive(frame, *now).unwrap()),
+            Log::Frame(frame, now) => {
+                assert!(coordinator.replay(frame, *now).unwrap().durable, "it was new before");
+            }
             Log::End(epoch) => drop(coordinator.end(*epoch, &secret(99)).unwrap()),
         }
     }

@@ -15,7 +15,7 @@ use crate::layout::{Described, Layout, check_consumer, code};
 use crate::settings::Role;
 use crate::sync;
 
-/// How long a process that starts waits for servers that do not answer.
+/// How long a process or a command that starts waits for servers that do not answer.
 const ELECTION: Duration = Duration::from_secs(20);
 /// The pause before they are asked again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -28,9 +28,17 @@ impl Stream {
     /// # Errors
     /// [`StreamError`], for the first check that fails.
     pub async fn check(&self, role: Role) -> Result<(), StreamError> {
+        self.patiently(|| self.check_once(role)).await
+    }
+
+    /// Asks the servers again for up to 20 s if they do not answer, for example while they choose a leader.
+    pub(crate) async fn patiently<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, StreamError>
+    where
+        F: Future<Output = Result<T, StreamError>>,
+    {
         let until = Instant::now() + ELECTION;
         loop {
-            match self.check_once(role).await {
+            match ask().await {
                 Err(error @ StreamError::Unreachable { .. }) if Instant::now() + PAUSE < until => {
                     info!(%error, "waiting for the servers of the stream");
                     sleep(PAUSE).await;

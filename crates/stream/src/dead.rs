@@ -45,13 +45,15 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Returns the dead letters of a stream.
+    /// Returns the dead letters of a stream. Waits up to 20 s for servers that do not answer, for example while they
+    /// choose a leader.
     ///
     /// # Errors
     /// [`StreamError`] if the stream of dead letters is missing or has another configuration.
     pub async fn open(stream: Stream) -> Result<Self, StreamError> {
         let [.., dead] = Described::all(stream.names(), &Layout::default());
-        dead.check(&stream.info(&dead.name).await?, stream.settings().replicas)?;
+        let info = stream.patiently(|| stream.info(&dead.name)).await?;
+        dead.check(&info, stream.settings().replicas)?;
         Ok(Self { stream })
     }
 

@@ -1,8 +1,11 @@
 //! Messages that can never be stored: they are kept with the reason, listed and replayed.
 
+use std::time::Duration;
+
 use moteseal_core::digest::Digest;
 use moteseal_store::Batch;
-use moteseal_stream::{DeadLetters, Role};
+use moteseal_stream::{DeadLetters, Role, Settings, Stream};
+use rustix::process::Signal;
 
 use crate::testbed::*;
 
@@ -129,4 +132,21 @@ async fn a_letter_that_can_be_stored_now_is_stored_by_a_replay() {
     same(&store, &direct).await;
     assert_eq!(dead.count().await.unwrap(), 0);
     assert_eq!(worker.stop().await.dead(), 0);
+}
+
+/// While servers choose a leader, they do not answer for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_opened_when_the_servers_answer_again() {
+    let server = Server::start();
+    let name = created(&server, &layout()).await;
+    let request_time = Duration::from_millis(200);
+    let short = Settings { request_time, ..settings(&server, &name, Role::Worker) };
+    let stream = Stream::connect(short).await.unwrap();
+    server.signal(Signal::STOP);
+    let opening = tokio::spawn(DeadLetters::open(stream));
+    // Longer than a request may take.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!opening.is_finished(), "it waits for the server");
+    server.signal(Signal::CONT);
+    assert_eq!(opening.await.unwrap().unwrap().count().await.unwrap(), 0);
 }

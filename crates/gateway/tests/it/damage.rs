@@ -7,7 +7,6 @@ use moteseal_core::DeviceId;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Outbox, Station, StationError};
@@ -43,9 +42,7 @@ fn closed(device: DeviceId, uplink: &Uplink<'_>) -> Vec<u8> {
 
 /// Returns a frame with the schema of the events of [`frame`].
 fn schema(device: DeviceId) -> Vec<u8> {
-    let mut buffer = [0; MAX_SCHEMA];
-    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    closed(device, &Uplink::Schema(schema.as_bytes()))
+    closed(device, &Uplink::Schema(&crate::hostile_frames::schema()))
 }
 
 /// Returns a frame with one event for each sequence number.

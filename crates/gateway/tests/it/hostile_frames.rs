@@ -152,7 +152,8 @@ impl World {
     }
 }
 
-fn schema() -> Vec<u8> {
+/// The schema of records of 4 bytes.
+pub(crate) fn schema() -> Vec<u8> {
     let mut buffer = [0; 256];
     Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer)
         .unwrap()

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use moteseal_core::record::Level;
 
-use super::intake::{Grouped, Open, Unkept};
+use super::intake::{Open, Unkept};
 use super::schemas::Schemas;
 use super::{Epoch, Evidence, GroupCoordinator, Member, Sealed};
 use crate::queues::{Queues, Slot};
@@ -49,8 +49,8 @@ impl Hash for Open {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { followed, framing, claimed, unkept, grouped } = self;
         (followed, framing, claimed).hash(state);
-        // The layout follows from the schema.
-        grouped.iter().for_each(|Grouped { schema, layout: _ }| schema.hash(state));
+        // The layouts follow from the schemas.
+        grouped.iter().for_each(|grouped| grouped.schema.hash(state));
         match unkept {
             Unkept::Running(running) => {
                 for (level, running) in running {

@@ -38,7 +38,7 @@ pub(super) struct Open {
 #[derive(Clone)]
 pub(super) struct Grouped {
     pub(super) schema: Digest,
-    pub(super) layout: GroupLayout,
+    layout: GroupLayout,
 }
 
 /// The digests that represent the events that are not kept.
@@ -146,7 +146,7 @@ impl GroupCoordinator {
         };
         let known = self.devices[slot as usize].open.as_ref();
         let opens = known.is_none_or(|open| open.followed.index < followed.index);
-        // Under a schema with column groups, the digests of the events that are not kept need the schema.
+        // The digests of the events that are not kept depend on the column groups of the schema.
         if opens && live && !self.has_schema_of(slot, forward.framing) {
             self.devices[slot as usize].wants_schema = true;
             return Ok(Outcome::Stale);

@@ -156,9 +156,31 @@ pub struct GroupCoordinator {
     abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
     /// For each open epoch, the slot of the device that sent its first frame.
     openers: BTreeMap<EpochNumber, u32>,
-    /// For each device, by slot: the newest challenge that was received since the coordinator was
-    /// created.
-    challenges: HashMap<u32, u64>,
+    /// For each device, by slot: what was received in its session since the coordinator was created.
+    sessions: HashMap<u32, Session>,
+}
+
+/// What a coordinator has received in the session of a device, kept in memory only.
+#[derive(Clone, Copy, Debug, Default, Hash)]
+struct Session {
+    /// The newest challenge.
+    challenge: Option<u64>,
+    /// How the records of the schema are delimited that was received in this session.
+    schema: Option<Framing>,
+}
+
+impl Session {
+    /// Receives a challenge. In a session, a challenge is repeated, or increases by 1. Any other one
+    /// begins a new session: the device may have started with other columns.
+    fn challenged(&mut self, challenge: u64) {
+        let goes_on = |before: u64| {
+            challenge.wrapping_sub(before) <= 1 || before.wrapping_sub(challenge) == 1
+        };
+        if !self.challenge.is_some_and(goes_on) {
+            self.schema = None;
+        }
+        self.challenge = Some(challenge);
+    }
 }
 
 /// The effect of a frame whose device is known.
@@ -261,7 +283,7 @@ impl GroupCoordinator {
             rounds: BTreeMap::new(),
             abandoned: BTreeMap::new(),
             openers: BTreeMap::new(),
-            challenges: HashMap::new(),
+            sessions: HashMap::new(),
         })
     }
 
@@ -345,9 +367,9 @@ impl GroupCoordinator {
                 let (about, outcome) = self.close(slot, schema, open, part, now, has_room)?;
                 (Some(about), outcome)
             }
-            Uplink::Schema(bytes) => (None, self.learn(slot, bytes, has_room)?),
+            Uplink::Schema(bytes) => (None, self.learn(slot, bytes, (has_room, live))?),
             Uplink::Challenge(challenge) => {
-                self.challenges.insert(slot, challenge);
+                self.sessions.entry(slot).or_default().challenged(challenge);
                 (None, Outcome::Stale)
             }
         };
@@ -363,11 +385,25 @@ impl GroupCoordinator {
     }
 
     /// Stores a stream schema.
-    fn learn(&mut self, slot: u32, bytes: &[u8], has_room: bool) -> Result<Outcome, Refused> {
+    fn learn(
+        &mut self,
+        slot: u32,
+        bytes: &[u8],
+        (has_room, live): (bool, bool),
+    ) -> Result<Outcome, Refused> {
         let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
+        let framing = entry.framing;
+        let outcome = self.hold(slot, entry, has_room)?;
+        self.devices[slot as usize].wants_schema = false;
+        if live {
+            self.sessions.entry(slot).or_default().schema = Some(framing);
+        }
+        Ok(outcome)
+    }
+
+    fn hold(&mut self, slot: u32, entry: SchemaEntry, has_room: bool) -> Result<Outcome, Refused> {
         let member = &mut self.devices[slot as usize];
         if self.schemas.of(&member.schemas, &entry.digest).is_some() {
-            member.wants_schema = false;
             return Ok(Outcome::Stale);
         }
         if !has_room {
@@ -384,7 +420,6 @@ impl GroupCoordinator {
         self.schemas.hold(&mut member.schemas, entry, |digest| {
             sealed().any(|sealed| sealed.schema == *digest)
         })?;
-        member.wants_schema = false;
         Ok(Outcome::Fresh(None))
     }
 
@@ -407,7 +442,8 @@ impl GroupCoordinator {
             last_in_epoch: is_last,
             digest,
         });
-        let (wants_schema, challenge) = (member.wants_schema, self.challenges.get(&slot).copied());
+        let wants_schema = member.wants_schema;
+        let challenge = self.sessions.get(&slot).and_then(|session| session.challenge);
         let acknowledgement = Acknowledgement { index, next, sealed, wants_schema, challenge };
         let mut out = [0; MAX_ACKNOWLEDGEMENT];
         let frame = match &member.key {

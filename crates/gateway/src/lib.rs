@@ -21,7 +21,7 @@
 //! use moteseal_core::signature::{Algorithm, SecretKey};
 //! use moteseal_gateway::GroupCoordinator;
 //! use moteseal_net::in_memory::{Faults, Network};
-//! use moteseal_net::{ChildLink as _, ParentLink as _};
+//! use moteseal_net::{ChildLink as _, Down, ParentLink as _};
 //! use moteseal_seal::device_session::DeviceSession;
 //! use moteseal_verify::Roster;
 //! use moteseal_verify::issue::{Budget, FirstRoster};
@@ -40,21 +40,27 @@
 //! let secret = LinkKey::secret_of(&group_secret, roster.group(), id);
 //! let mut coordinator = GroupCoordinator::new(roster, group_secret).ok_or("no budget")?;
 //! let network = Network::new(0, Faults::default());
-//! let (parent, child) = (network.parent(), network.child(id.0));
+//! let (parent, mut child) = (network.parent(), network.child(id.0));
 //!
-//! // The first frame of a device's session is its schema.
+//! // The first frames of a device's session are its challenge and its schema.
 //! let challenge = 1 << 32; // Use a random number.
 //! let mut session = DeviceSession::new(id, LinkKey::new(&secret), challenge);
 //! let schema = (Schema::OPAQUE.as_bytes(), Schema::OPAQUE.digest());
 //! let mut out = [0; MAX_FRAME];
-//! let frame = session.next_frame::<1024>(schema, None, &mut [], &mut out).map_err(|_| "no room")?;
-//! child.send(frame.ok_or("no frame")?.to_vec().into()).await?;
+//! for is_durable in [false, true] {
+//!     let frame = session.next_frame::<1024>(schema, None, &mut [], &mut out);
+//!     let frame = frame.map_err(|_| "no room")?.ok_or("no frame")?;
+//!     child.send(frame.to_vec().into()).await?;
 //!
-//! let up = parent.receive().await?;
-//! let news = coordinator.receive(&up.frame, EpochNumber(0))?;
-//! assert!(news.durable, "store the frame before it is acknowledged");
-//! let reply = coordinator.acknowledgement(id).ok_or("an unknown device")?;
-//! parent.send(up.device, reply.into()).await?;
+//!     let up = parent.receive().await?;
+//!     let news = coordinator.receive(&up.frame, EpochNumber(0))?;
+//!     // Store a durable frame before it is acknowledged.
+//!     assert_eq!(news.durable, is_durable);
+//!     let reply = coordinator.acknowledgement(id).ok_or("an unknown device")?;
+//!     parent.send(up.device, reply.into()).await?;
+//!     let Down::Frame(reply) = child.receive().await? else { return Err("no reply".into()) };
+//!     assert!(session.open_acknowledgement(&reply)?.is_some());
+//! }
 //! # Ok(())
 //! # }
 //! ```

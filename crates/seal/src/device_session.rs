@@ -130,7 +130,7 @@ impl core::fmt::Debug for DeviceSession {
 
 impl DeviceSession {
     /// Creates a session that has neither sent nor received anything. Its first frames are the
-    /// schema and the challenge. `challenge` must differ from all challenges of earlier sessions,
+    /// challenge and the schema. `challenge` must differ from all challenges of earlier sessions,
     /// and so must the numbers that follow it: each session uses at most 2^32 consecutive numbers.
     /// A device with a random number generator uses a random number; a device that counts its
     /// starts uses that count, multiplied by 2^32.
@@ -227,7 +227,7 @@ impl DeviceSession {
 
     /// Writes the next frame that is due to `out`, or returns `None` if no frame is due. The length
     /// of `scratch` limits the events and digests of one frame. Frames are sent in this order: the
-    /// schema, the challenge, the outstanding seal's events, the outstanding seal's closing frame.
+    /// challenge, the schema, the outstanding seal's events, the outstanding seal's closing frame.
     /// Frames of the seal are due only after the coordinator has answered a challenge of this
     /// session.
     ///
@@ -241,11 +241,11 @@ impl DeviceSession {
         out: &'o mut [u8],
     ) -> Result<Option<&'o [u8]>, BufferTooSmall> {
         let (device, link) = (self.device, &self.link);
-        if core::mem::take(&mut self.wants_schema) {
-            return Uplink::Schema(schema).close(device, link, out).map(Some);
-        }
         if core::mem::take(&mut self.sends_challenge) {
             return Uplink::Challenge(self.challenge).close(device, link, out).map(Some);
+        }
+        if core::mem::take(&mut self.wants_schema) {
+            return Uplink::Schema(schema).close(device, link, out).map(Some);
         }
         if !self.has_begun {
             return Ok(None);

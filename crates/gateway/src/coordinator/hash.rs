@@ -29,11 +29,11 @@ impl Hash for GroupCoordinator {
             rounds,
             abandoned,
             openers,
-            challenges,
+            sessions,
         } = self;
         (roster.digest(), serves, epochs, late, late_bundles, over).hash(state);
         (rounds, abandoned, openers).hash(state);
-        challenges.iter().collect::<BTreeMap<_, _>>().hash(state);
+        sessions.iter().collect::<BTreeMap<_, _>>().hash(state);
         devices.iter().for_each(|member| hash_member(member, schemas, state));
     }
 }

@@ -147,7 +147,7 @@ impl GroupCoordinator {
         let known = self.devices[slot as usize].open.as_ref();
         let opens = known.is_none_or(|open| open.followed.index < followed.index);
         // The digests of the events that are not kept depend on the column groups of the schema.
-        if opens && live && !self.has_schema_of(slot, forward.framing) {
+        if opens && live && !self.has_current_schema(slot, forward.framing) {
             self.devices[slot as usize].wants_schema = true;
             return Ok(Outcome::Stale);
         }
@@ -214,10 +214,10 @@ impl GroupCoordinator {
         Ok(Outcome::Fresh((round > before).then_some(round)))
     }
 
-    /// Returns whether the device has sent a schema whose records are delimited in this way.
-    fn has_schema_of(&self, slot: u32, framing: Framing) -> bool {
-        let mut entries = self.schemas.entries(&self.devices[slot as usize].schemas);
-        entries.any(|entry| entry.framing == framing)
+    /// Returns whether the device has sent, in its session, a schema whose records are delimited in
+    /// this way. A device has one schema in a session.
+    fn has_current_schema(&self, slot: u32, framing: Framing) -> bool {
+        self.sessions.get(&slot).is_some_and(|session| session.schema == Some(framing))
     }
 
     /// Returns the seal's state after a frame, and the sequence number of the first new event.

@@ -10,15 +10,15 @@ use super::{GroupCoordinator, Standing};
 
 impl GroupCoordinator {
     /// Returns the coordinator of the same group under another version of the roster, without any
-    /// state except the challenges of its devices. The caller restores the rest with
+    /// state except the sessions of its devices. The caller restores the rest with
     /// [`resume`](Self::resume) and the frames that are still [needed](Self::needs). Returns `None`
     /// if the roster never has a budget.
     #[must_use]
     pub fn under(&self, roster: Roster) -> Option<Self> {
         let mut next = Self::new(roster, self.secret.clone())?;
-        for (slot, challenge) in &self.challenges {
+        for (slot, session) in &self.sessions {
             let device = self.devices[*slot as usize].id;
-            next.slot(device).map(|slot| next.challenges.insert(slot, *challenge));
+            next.slot(device).map(|slot| next.sessions.insert(slot, *session));
         }
         next.counts = self.counts;
         Some(next)

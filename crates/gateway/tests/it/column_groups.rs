@@ -215,6 +215,57 @@ fn events_wait_for_the_schema_that_their_digests_need() {
     }
 }
 
+/// A device has started again with other columns, whose records have the length of those before, and its
+/// schema is lost. The events wait for the schema also if the coordinator has started again.
+#[test]
+fn events_wait_for_the_schema_of_their_session() {
+    let roster = roster(60);
+    let device = roster.id("mote").unwrap();
+    let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device));
+    let close = |uplink: &Uplink<'_>| {
+        uplink.close(device, &link, &mut vec![0; MAX_FRAME]).unwrap().to_vec()
+    };
+    let fields = [Field::parse("total::u32").unwrap()];
+    let before = Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec();
+    let frames = frames(&roster, Scheme::Star);
+    let wants = |coordinator: &mut GroupCoordinator, challenge: Option<u64>| {
+        for frame in &frames[1..] {
+            assert!(!coordinator.receive(frame, EPOCH).unwrap().durable);
+        }
+        assert_eq!(coordinator.kept(EPOCH), 0);
+        let answer = coordinator.acknowledgement(device).unwrap();
+        let answer = Acknowledgement::open(&answer, device, &link).unwrap();
+        assert_eq!((answer.wants_schema, answer.challenge), (true, challenge));
+    };
+    let goes_on = |mut coordinator: GroupCoordinator, again: &[u64]| {
+        assert!(coordinator.receive(&frames[0], EPOCH).unwrap().durable);
+        for challenge in again {
+            let _ = coordinator.receive(&close(&Uplink::Challenge(*challenge)), EPOCH).unwrap();
+        }
+        for frame in &frames[1..] {
+            assert!(coordinator.receive(frame, EPOCH).unwrap().durable);
+        }
+        assert!(coordinator.round(EPOCH) > Round(0));
+        let ended = coordinator.end(EPOCH, &secret(99)).unwrap();
+        assert!(read(&roster, &ended.bundles[0]).0.is_some());
+    };
+
+    let mut coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+    for uplink in [Uplink::Challenge(7), Uplink::Schema(&before)] {
+        let _ = coordinator.receive(&close(&uplink), EPOCH).unwrap();
+    }
+    let mut restarted = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+    restarted.resume(coordinator.standing());
+    wants(&mut restarted, None);
+    goes_on(restarted, &[]);
+
+    // A challenge that goes on in the session: it is repeated, follows, or was delayed.
+    let _ = coordinator.receive(&close(&Uplink::Challenge(1 << 32)), EPOCH).unwrap();
+    wants(&mut coordinator, Some(1 << 32));
+    let next = (1 << 32) + 1;
+    goes_on(coordinator, &[next - 1, next, next, next - 1, next, next + 1]);
+}
+
 /// A device has a new schema, whose records have the length of those before.
 #[test]
 fn a_schema_with_groups_may_come_late_for_a_star_of_which_every_event_is_kept() {

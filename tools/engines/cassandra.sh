@@ -13,14 +13,28 @@ install_cassandra() {
         (cd "$folder" && sha256sum --quiet -c ../../../$pom/checksums) || die "could not fetch Cassandra"
 }
 
+# encryption client|server KEYSTORE TRUSTSTORE: prints the section of docs/scale/cassandra.yaml about TLS with clients or between
+# nodes, with other files. Tests therefore use the documented settings.
+encryption() {
+    awk -v section="$1_encryption_options:" -v keystore="$2" -v truststore="$3" '
+        /^[^ ]/ { inside = $0 == section }
+        inside && $1 == "keystore:" { $0 = "  keystore: " keystore }
+        inside && $1 == "truststore:" { $0 = "  truststore: " truststore }
+        inside' docs/scale/cassandra.yaml
+}
+
 # run_cassandra FOLDER PORT [KEY=VALUE...]: runs one node. Its cluster is that of the node at 127.0.0.1, which is started
 # first. KEY is a setting of cassandra.yaml, or
-#   join   at the first start of a further node, the milliseconds in which it learns of the other nodes
-#   jvm    options of the Java virtual machine, which replace those for a fast start
-#   cql    a PEM file with the node's key (PKCS #8) and its certificate: clients must then use TLS. With the setting
-#          native_transport_port_ssl, only the clients at that port
+#   join       for a further node, the milliseconds in which it learns of the other nodes when it starts
+#   jvm        options of the Java virtual machine, which replace those for a fast start
+#   cql        a PEM file with the node's key (PKCS #8) and its certificate: clients must then use TLS. With the setting
+#              native_transport_port_ssl, only the clients at that port
+#   internode  a file like that of cql: the nodes must then use TLS among themselves, and the authority must have signed
+#              the certificates of all of them
+#   authority  a PEM file with the certificate of this authority
 run_cassandra() {
-    local folder=$1 port=$2 key delay=0 jvm="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmx512m" tls=""
+    local folder=$1 port=$2 key delay=0 jvm="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmx512m"
+    local cql="" internode="" authority=""
     local options=() package
     [ -d "$engines/cassandra" ] || die "Cassandra is not installed; run tools/engines.sh install cassandra"
     mkdir -p "$folder"
@@ -39,7 +53,9 @@ run_cassandra() {
     for key in "${@:3}"; do
         case $key in
         jvm=*) jvm=${key#*=} ;;
-        cql=*) tls=${key#*=} ;;
+        cql=*) cql=${key#*=} ;;
+        internode=*) internode=${key#*=} ;;
+        authority=*) authority=${key#*=} ;;
         join=*) delay=${key#*=} settings[auto_bootstrap]=true ;;
         *=*) settings[${key%%=*}]=${key#*=} ;;
         *) die "$key is not KEY=VALUE" ;;
@@ -51,7 +67,8 @@ run_cassandra() {
         printf 'commitlog_directory: %s/commitlog\ndata_file_directories:\n  - %s/data\n' "$folder" "$folder"
         printf 'seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n'
         printf '    parameters:\n      - seeds: "127.0.0.1:%s"\n' "${settings[storage_port]}"
-        [ -z "$tls" ] || printf 'client_encryption_options:\n  enabled: true\n  optional: false\n  keystore: %s\n  ssl_context_factory:\n    class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n' "$tls"
+        [ -z "$cql" ] || encryption client "$cql" ""
+        [ -z "$internode" ] || encryption server "$internode" "$authority"
     } >"$folder/cassandra.yaml"
     cat >"$folder/logback.xml" <<XML
 <configuration>

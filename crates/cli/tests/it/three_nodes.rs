@@ -1,10 +1,13 @@
 //! A cloud on three nodes of Cassandra that loses one of them, then two. Each node has a replica, and a write or
-//! a read needs two.
+//! a read needs two. The nodes use TLS among themselves.
+
+mod internode;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::cassandra::Cassandra;
+use crate::cluster_tls::certify;
 use crate::http_grades::curl;
 use crate::scene::{Cloud, Run, Scene};
 
@@ -95,7 +98,10 @@ impl Site {
 #[test]
 #[ignore = "three nodes of Cassandra take minutes to start; `make test-long` runs it"]
 fn a_cloud_on_three_nodes_goes_on_without_one_and_refuses_clearly_without_two() {
-    let nodes = Cassandra::cluster(&HOSTS, SETTINGS, "cassandra");
+    let nodes = Cassandra::cluster(&HOSTS, SETTINGS, "cassandra", certify);
+    for node in &nodes {
+        internode::answers_only_nodes_of_the_authority(node, nodes[0].folder());
+    }
     let superuser = nodes[0].address("three");
     let hosts: Vec<String> =
         nodes.iter().map(|node| node.address("three").hosts[0].clone()).collect();
@@ -150,6 +156,7 @@ fn a_cloud_on_three_nodes_goes_on_without_one_and_refuses_clearly_without_two() 
     site.policy("apply").done();
     site.policy("check").done();
     let worker = site.as_process("one");
+    internode::is_sent_nothing_without_a_certificate(&nodes[2]);
 
     // Two nodes are lost: every answer says so, until one has come back.
     nodes[1].kill();

@@ -12,7 +12,8 @@ use moteseal_table::{Address, Password, init};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 
-/// Writes a node's key and certificate for 127.0.0.1 into a folder, and returns their file.
+/// Writes a node's key and certificate for 127.0.0.1 into a folder, and returns their file. `ca.pem` is the
+/// authority that signed the certificate.
 pub(crate) type Certify = fn(&Path) -> PathBuf;
 
 /// The address of the first node of a cluster, which the others ask for the rest of the cluster.
@@ -25,6 +26,8 @@ pub(crate) struct Cassandra {
     folder: tempfile::TempDir,
     host: &'static str,
     port: u16,
+    /// The port for the other nodes.
+    internode: u16,
     /// The port at which clients must use TLS.
     tls: Option<u16>,
     running: Mutex<Option<Running>>,
@@ -112,17 +115,25 @@ impl Cassandra {
     }
 
     /// Starts the nodes of one cluster, one after the other, at these addresses of the loopback interface. The
-    /// first one is 127.0.0.1. Each node has a replica of the users.
+    /// first one is 127.0.0.1. Each node has a replica of the users. The nodes use TLS among themselves, all with
+    /// the key and the certificate that `certify` writes into the folder of the first one.
     pub(crate) fn cluster(
         hosts: &[&'static str],
         settings: &[&str],
         user: &'static str,
+        certify: Certify,
     ) -> Vec<Self> {
         assert_eq!(hosts[0], SEED);
         let ports = free_ports();
         // The driver expects all nodes at one port.
         let node = |host: &&'static str| Self::at(host, ports, settings, Some(user));
         let mut nodes: Vec<Self> = hosts.iter().map(node).collect();
+        let own = certify(nodes[0].folder());
+        let authority = nodes[0].folder().join("ca.pem");
+        for node in &mut nodes {
+            node.settings.push(format!("internode={}", own.display()));
+            node.settings.push(format!("authority={}", authority.display()));
+        }
         nodes[0].start(&[]);
         runtime().block_on(async {
             // From here on, a login needs two of three replicas of the users, and there is one node. A driver that
@@ -139,20 +150,23 @@ impl Cassandra {
         for node in &mut nodes {
             node.is_member = true;
         }
-        // The others copy the users when they join.
-        nodes[1..].iter().for_each(|node| node.start(&["join=5000"]));
+        // The others copy the users when they join. A node that starts again needs the time for its handshakes.
+        for node in &mut nodes[1..] {
+            node.settings.push("join=5000".to_owned());
+            node.start(&[]);
+        }
         nodes
     }
 
     /// Returns a node that is not started yet.
     fn at(
         host: &'static str,
-        [port, internal]: [u16; 2],
+        [port, internode]: [u16; 2],
         settings: &[&str],
         user: Option<&'static str>,
     ) -> Self {
         let mut all = vec![
-            format!("storage_port={internal}"),
+            format!("storage_port={internode}"),
             format!("listen_address={host}"),
             format!("rpc_address={host}"),
         ];
@@ -161,6 +175,7 @@ impl Cassandra {
             folder: tempfile::tempdir().unwrap(),
             host,
             port,
+            internode,
             tls: None,
             running: Mutex::new(None),
             settings: all,
@@ -300,6 +315,11 @@ impl Cassandra {
             Address::parse(&format!("cassandra://{user}@{host}:{port}/{keyspace}")).unwrap();
         address.password = Some(Password(password.to_owned()));
         address
+    }
+
+    /// Returns the address to which the other nodes connect.
+    pub(crate) fn internode(&self) -> (&'static str, u16) {
+        (self.host, self.internode)
     }
 
     /// Returns the port at which clients must use TLS.

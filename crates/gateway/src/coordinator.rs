@@ -27,11 +27,12 @@ use moteseal_core::roster::Directory as _;
 use moteseal_seal::sample::Coordinator;
 use moteseal_seal::wire::{Acknowledgement, MAX_ACKNOWLEDGEMENT, StoredSeal, Uplink};
 use moteseal_seal::{Authentic, Seal};
-use moteseal_verify::{Roster, SchemaEntry};
+use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
 use self::intake::Open;
 use self::schemas::{Held, Schemas};
+use self::session::Session;
 use crate::queues::{Queues, Slot};
 use crate::trees::Trees;
 pub use error::Refused;
@@ -47,6 +48,7 @@ mod hash;
 mod intake;
 mod refusal;
 mod schemas;
+mod session;
 mod standing;
 mod urgent;
 
@@ -158,29 +160,6 @@ pub struct GroupCoordinator {
     openers: BTreeMap<EpochNumber, u32>,
     /// For each device, by slot: what was received in its session since the coordinator was created.
     sessions: HashMap<u32, Session>,
-}
-
-/// What a coordinator has received in the session of a device, kept in memory only.
-#[derive(Clone, Copy, Debug, Default, Hash)]
-struct Session {
-    /// The newest challenge.
-    challenge: Option<u64>,
-    /// How the records of the schema are delimited that was received in this session.
-    schema: Option<Framing>,
-}
-
-impl Session {
-    /// Receives a challenge. In a session, a challenge is repeated, or increases by 1. Any other one
-    /// begins a new session: the device may have started with other columns.
-    fn challenged(&mut self, challenge: u64) {
-        let goes_on = |before: u64| {
-            challenge.wrapping_sub(before) <= 1 || before.wrapping_sub(challenge) == 1
-        };
-        if !self.challenge.is_some_and(goes_on) {
-            self.schema = None;
-        }
-        self.challenge = Some(challenge);
-    }
 }
 
 /// The effect of a frame whose device is known.
@@ -382,45 +361,6 @@ impl GroupCoordinator {
                 about,
             },
         })
-    }
-
-    /// Stores a stream schema.
-    fn learn(
-        &mut self,
-        slot: u32,
-        bytes: &[u8],
-        (has_room, live): (bool, bool),
-    ) -> Result<Outcome, Refused> {
-        let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
-        let framing = entry.framing;
-        let outcome = self.hold(slot, entry, has_room)?;
-        self.devices[slot as usize].wants_schema = false;
-        if live {
-            self.sessions.entry(slot).or_default().schema = Some(framing);
-        }
-        Ok(outcome)
-    }
-
-    fn hold(&mut self, slot: u32, entry: SchemaEntry, has_room: bool) -> Result<Outcome, Refused> {
-        let member = &mut self.devices[slot as usize];
-        if self.schemas.of(&member.schemas, &entry.digest).is_some() {
-            return Ok(Outcome::Stale);
-        }
-        if !has_room {
-            return Err(Refused::OverQuota);
-        }
-        // Keep every schema that a stored seal of an open epoch uses: it is needed again after a
-        // restart.
-        let sealed = || {
-            self.epochs
-                .values()
-                .flat_map(|epoch| &epoch.sealed)
-                .filter(|sealed| sealed.slot.0 == slot)
-        };
-        self.schemas.hold(&mut member.schemas, entry, |digest| {
-            sealed().any(|sealed| sealed.schema == *digest)
-        })?;
-        Ok(Outcome::Fresh(None))
     }
 
     /// Returns the frame that tells a device what was received. Send it only after everything that

@@ -214,12 +214,6 @@ impl GroupCoordinator {
         Ok(Outcome::Fresh((round > before).then_some(round)))
     }
 
-    /// Returns whether the device has sent, in its session, a schema whose records are delimited in
-    /// this way. A device has one schema in a session.
-    fn has_current_schema(&self, slot: u32, framing: Framing) -> bool {
-        self.sessions.get(&slot).is_some_and(|session| session.schema == Some(framing))
-    }
-
     /// Returns the seal's state after a frame, and the sequence number of the first new event.
     /// Returns `None` if the frame contains nothing new. This function changes nothing: a frame
     /// without new contents is not written to the journal, so it must not affect the state.

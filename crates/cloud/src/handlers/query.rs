@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use crate::parameters::device_and_index;
 use crate::refusal::Refusal;
 use crate::request_body;
-use crate::response::{Manifests, PartOutput, Response, ResponseItem, Selected, open_before};
+use crate::response::{
+    Manifests, PartOutput, Response, ResponseItem, Selected, open_before, unsigned,
+};
 use crate::state::Shared;
 use crate::streaming::{
     AHEAD, Gone, Outgoing, Piece, part_memory, respond, response_permit, unreadable,
@@ -176,6 +178,10 @@ fn one(
         )));
     };
     if !seals.is_empty() {
+        let roster = shared.roster();
+        if let Some(what) = seals.iter().chain([&seal]).find_map(|seal| unsigned(&roster, seal)) {
+            return Err(damaged(format!("device {device}, index {index}: {what}")));
+        }
         let detail = format!(
             "device {device} signed different seals under index {index}; select one with ?digest=; \
              the listing has their digests"

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use moteseal_api::ProblemType;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_seal::Statement;
+use moteseal_seal::{SealError, Statement};
 use moteseal_store::{EpochStore, ReadError, SealKey, StoredSeal};
 use moteseal_verify::Roster;
 
@@ -190,6 +190,14 @@ impl<'s> Cursor<'s> {
     /// Returns the error for two seals that contradict each other. Names both seals, and the ranges
     /// that can be read.
     fn contradiction(&mut self, pair: [(SealKey, EpochNumber); 2]) -> Result<Stop, Stop> {
+        for (key, _) in pair {
+            let seals = self.store.seals_at(self.device, key.index)?;
+            for seal in seals.iter().filter(|seal| seal.key() == key) {
+                if let Some(what) = unsigned(self.roster, seal) {
+                    return Ok(Stop::at("StoreDamaged", seal, &what));
+                }
+            }
+        }
         let name = self.roster.name(self.device).unwrap_or_default().to_owned();
         let start = |roster: &Roster, epoch: EpochNumber| {
             roster
@@ -299,6 +307,24 @@ fn contradict((last, last_epoch): (SealKey, EpochNumber), seal: &StoredSeal) -> 
         // Epochs never decrease in a chain.
         Some((before, epoch)) => before < last.index || epoch < last_epoch,
         None => true,
+    }
+}
+
+/// Returns what is wrong with a stored seal that its device did not sign, or `None` for other seals.
+/// A party that can write to the store could otherwise add a seal, and the device would be accused of
+/// it. The signatures of outdated and void seals are not checked.
+pub(crate) fn unsigned(roster: &Roster, seal: &StoredSeal) -> Option<String> {
+    let statement = seal.seal().statement();
+    if roster.outdates(&statement.roster, statement.epoch) {
+        return None;
+    }
+    match seal.seal().clone().verify(roster, seal.signature()) {
+        Ok(_) | Err(SealError::KeyEnded) => None,
+        Err(error) => Some(format!(
+            "the seal with the digest {} no longer verifies: {}: {error}; run `moteseal store check`",
+            seal.key().digest,
+            error.name()
+        )),
     }
 }
 

@@ -24,8 +24,8 @@ use moteseal_seal::stream::MAX_ITEM;
 use moteseal_store::{EpochStore, StoredManifest, StoredSeal};
 use moteseal_verify::{Roster, SchemaEntry, manifest};
 
-pub(crate) use cursor::unsigned;
 use cursor::{Cursor, Found};
+pub(crate) use cursor::{is_served, unsigned};
 pub(crate) use item::open_before;
 pub use item::{PartOutput, ResponseItem, Selected};
 pub(crate) use manifests::Manifests;

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_store::{Receipt, StoredUrgent, UrgentKey, UrgentPlace};
 
 use crate::fault::Fault;
@@ -260,6 +260,26 @@ impl Table {
             .next()
             .and_then(|(event,)| guard::unwrap(&[b"urgent", &key.to_bytes()], event));
         event.map(Some).ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged or missing")))
+    }
+
+    /// Returns at most `limit` events for one place of a seal, ascending by digest.
+    pub(crate) async fn events_at(
+        &self,
+        (device, index, seq): (DeviceId, SealIndex, Sequence),
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, Fault> {
+        let (span, place) = (guard::span(index), seq.0.to_be_bytes());
+        let values = (&device.0[..], span, i64::from(index.0), &place[..], limit_of(limit));
+        let rows: Vec<(Vec<u8>, Vec<u8>)> =
+            self.rows(&self.statements.urgent_events_at, values, deadline).await?;
+        let event = |(digest, event): (Vec<u8>, Vec<u8>)| {
+            let key = UrgentKey { device, index, seq, digest: digest_of(&digest)? };
+            let event = guard::unwrap(&[b"urgent", &key.to_bytes()], event);
+            let event = event.ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged")))?;
+            Ok((key, event))
+        };
+        rows.into_iter().map(event).collect()
     }
 
     pub(crate) async fn urgent_bytes(

@@ -22,14 +22,16 @@ pub(crate) fn schema() -> Vec<u8> {
     Schema::encode(&[Field::parse("place::u32").unwrap()], &mut buffer).unwrap().as_bytes().to_vec()
 }
 
-/// Returns an urgent event that `key` signs in the name of a device. Each device has one seal in each epoch.
+/// Returns an urgent event with a value that `key` signs in the name of a device. Each device has one seal in
+/// each epoch.
 pub(crate) fn event(
     (group, roster): (GroupId, &Roster),
     device: DeviceId,
     (epoch, seq): (u64, u64),
+    value: u32,
     key: &SecretKey,
 ) -> Vec<u8> {
-    let record = u32::try_from(seq).unwrap().to_be_bytes();
+    let record = value.to_be_bytes();
     let event = UrgentEvent {
         group,
         roster: roster.digest(),
@@ -117,11 +119,11 @@ impl Event {
         wrap(&[b"urgent", &self.key()], bytes)
     }
 
-    fn insert(&self, bytes: &[u8]) -> String {
+    pub(crate) fn insert(&self, bytes: &[u8]) -> String {
         self.insert_into("urgent", true, ("event", hex(&self.row(bytes))))
     }
 
-    fn delete(&self) -> String {
+    pub(crate) fn delete(&self) -> String {
         format!("DELETE FROM urgent WHERE {}", self.condition())
     }
 

@@ -1,21 +1,23 @@
 //! A malicious operator of Cassandra changes the rows of urgent events, manifests and equivocations, with checksums
 //! that fit. A client that reads from the honest cloud on these rows gets only what the devices and the coordinator
-//! signed, and no device or coordinator is accused. Two things stay unnoticed, as the documents state: withheld urgent
-//! events (spec/objects.md, section 7.1), and an epoch of which no manifest and no seal is left (docs/design.md).
+//! signed, and no device or coordinator is accused, neither in an answer nor in a receipt. Two things stay unnoticed,
+//! as the documents state: withheld urgent events (spec/objects.md, section 7.1), and an epoch of which no manifest
+//! and no seal is left (docs/design.md).
 
 use std::collections::BTreeSet;
 
 use Outcome::{Fewer, Named, Same};
 use bytes::Bytes;
 use moteseal_adversary::coordinator::Upload;
-use moteseal_api::{CBOR_SEQ, paths};
+use moteseal_api::{CBOR_SEQ, COSE, paths};
 use moteseal_core::identity::encode_public_pem;
-use moteseal_core::record::Scheme;
+use moteseal_core::record::{DeviceId, Round, Scheme};
 use moteseal_core::roster::Directory as _;
 use moteseal_net::NetError;
 use moteseal_verify::write;
 use scylla::client::session::Session;
 use scylla::deserialize::row::DeserializeRow;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::budgeted::{self, FIRST, Group, coordinator, secret};
@@ -248,15 +250,31 @@ impl Site {
 
     /// Uploads urgent events. Returns the name of the cloud's error.
     fn put_events(&self, events: &[Event]) -> Result<(), String> {
-        let mut stream = Vec::new();
-        write::schema(&mut stream, &schema());
-        events.iter().for_each(|event| stream.extend_from_slice(&event.bytes));
-        let put = self.client.client.put(paths::EVENTS, CBOR_SEQ, Bytes::from(stream));
+        let put = self.client.client.put(paths::EVENTS, CBOR_SEQ, Bytes::from(stream(events)));
         match self.runtime.block_on(put) {
             Ok(_) => Ok(()),
             Err(NetError::Refused { name, .. }) => Err(name),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Uploads something. Returns its receipt.
+    fn receipt(&self, path: &str, media_type: &'static str, body: Vec<u8>) -> Value {
+        self.runtime.block_on(async {
+            let answer = self.client.client.put(path, media_type, Bytes::from(body)).await.unwrap();
+            serde_json::from_slice(&answer.bytes(1 << 20).await.unwrap()).unwrap()
+        })
+    }
+
+    /// Returns how many equivocations of devices and of the coordinator the cloud has counted.
+    fn counted(&self) -> [u64; 2] {
+        let text = self.runtime.block_on(async {
+            let answer = self.client.client.get(paths::METRICS).await.unwrap();
+            String::from_utf8(answer.bytes(1 << 20).await.unwrap()).unwrap()
+        });
+        ["moteseal_equivocations_total ", "moteseal_manifests_doubled_total "].map(|name| {
+            text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+        })
     }
 
     /// Returns the honest events, signed.
@@ -267,10 +285,19 @@ impl Site {
             .map(|(number, (device, epoch, seq))| {
                 let key = secret(u8::try_from(device).unwrap());
                 let group = (roster.group(), roster);
-                let bytes = event(group, devices[device], (epoch, seq), &key);
+                let value = u32::try_from(seq).unwrap();
+                let bytes = event(group, devices[device], (epoch, seq), value, &key);
                 Event::new(devices[device], (epoch, seq), number, bytes)
             })
             .collect()
+    }
+
+    /// Returns an event with another value for the place of the first one, signed by this key.
+    fn other_event(&self, key: u8) -> Event {
+        let (roster, (device, epoch, seq)) = (&self.group.roster, EVENTS[0]);
+        let device = self.group.devices[device];
+        let bytes = event((roster.group(), roster), device, (epoch, seq), 99, &secret(key));
+        Event::new(device, (epoch, seq), LATER, bytes)
     }
 
     fn rows<R: for<'r> DeserializeRow<'r, 'r>>(&self, select: &str) -> Vec<R> {
@@ -325,6 +352,14 @@ impl Site {
     }
 }
 
+/// Returns an upload of urgent events.
+fn stream(events: &[Event]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    write::schema(&mut stream, &schema());
+    events.iter().for_each(|event| stream.extend_from_slice(&event.bytes));
+    stream
+}
+
 #[test]
 fn lies_about_urgent_events_manifests_and_equivocations_have_nothing_false_served() {
     let cassandra = shared();
@@ -354,6 +389,11 @@ fn lies_about_urgent_events_manifests_and_equivocations_have_nothing_false_serve
     twin.withheld = true;
     site.upload(&twin);
     lies_about_equivocations(&site, (commands, &honest), &twin);
+    let before = site.counted();
+    forged_rows_accuse_nobody(&site, &rows, &uploads[1]);
+    assert_eq!(site.counted(), before);
+    forged_rows_hide_no_equivocation(&site, &rows, (&uploads[1], &twin));
+    assert_eq!(site.counted(), [before[0] + 2, before[1] + 1]);
 }
 
 /// Returns the honest rows. Asserts that they are in the tables.
@@ -380,9 +420,9 @@ fn rows(site: &Site, events: Vec<Event>, uploads: &[Upload]) -> Rows {
     let newest = (0..site.group.devices.len()).map(|device| site.seals(device)[2].clone());
     let (roster, north) = (&site.group.roster, site.group.devices[NORTH]);
     let mut group = roster.group();
-    let stranger = event((group, roster), north, (1, 6), &secret(97));
+    let stranger = event((group, roster), north, (1, 6), 6, &secret(97));
     group.0[0] ^= 1;
-    let of_other_group = event((group, roster), north, (1, 7), &secret(0));
+    let of_other_group = event((group, roster), north, (1, 7), 7, &secret(0));
     Rows {
         events,
         manifests,
@@ -492,4 +532,64 @@ fn lies_about_equivocations(
             "{name}: {check:?}"
         );
     }
+}
+
+/// The operator drops what was uploaded, and adds a row that nobody has signed in its place. The upload is repeated.
+fn forged_rows_accuse_nobody(site: &Site, rows: &Rows, upload: &Upload) {
+    let expected = json!({ "stored": 1, "known": 0 });
+    let seal = site.seals(NORTH)[1].clone();
+    let forged = seal.with_other_signature().forged();
+    let lie = Change(vec![seal.delete(), forged.insert()], vec![forged.delete()]);
+    let bundle = bundle_of(upload, site.group.devices[NORTH]);
+    let receipt = site.told(&lie, || site.receipt(paths::BUNDLES, CBOR_SEQ, bundle.clone()));
+    assert_eq!(receipt, expected, "a seal");
+    std::fs::write(site.scene.path("north.mseal"), bundle).unwrap();
+    let push = ["push", "north.mseal", "--to", &site.cloud.url, "--json"];
+    let pushed = site.told(&lie, || site.scene.run(&push)).done().json();
+    assert_eq!((&pushed["stored"], &pushed["conflicts"]), (&json!(1), &json!([])), "{pushed}");
+
+    let row = &rows.manifests[1];
+    let Change(mut lies, undo) = row.next_to(&[&[0][..], &rows.forged].concat());
+    lies.insert(0, row.delete());
+    let manifest = upload.manifest(&site.group.roster, &coordinator()).unwrap();
+    let put = || site.receipt(paths::MANIFESTS, COSE, manifest);
+    assert_eq!(site.told(&Change(lies, undo), put), expected, "a manifest");
+
+    let (event, forged) = (&rows.events[0], site.other_event(97));
+    let lie = Change(vec![event.delete(), forged.insert(&forged.bytes)], vec![forged.delete()]);
+    let put = || site.receipt(paths::EVENTS, CBOR_SEQ, stream(std::slice::from_ref(event)));
+    assert_eq!(site.told(&lie, put), expected, "an event");
+}
+
+/// The same lies about a device and a coordinator that have signed two histories.
+fn forged_rows_hide_no_equivocation(site: &Site, rows: &Rows, (upload, twin): (&Upload, &Upload)) {
+    let [east, north] = [EAST, NORTH].map(|device| site.group.devices[device]);
+    let seals = site.seals(EAST);
+    let second = seals.iter().find(|seal| seal.digest == twin.bundles[0].digest.0).unwrap();
+    let forged = second.with_other_signature().forged();
+    let lie = Change(vec![second.delete(), forged.insert()], vec![forged.delete()]);
+    let bundle = bundle_of(twin, east);
+    let receipt = site.told(&lie, || site.receipt(paths::BUNDLES, CBOR_SEQ, bundle.clone()));
+    let conflicts = json!([{ "device": east.to_string(), "index": 2 }]);
+    assert_eq!(receipt, json!({ "stored": 1, "known": 0, "conflicts": conflicts }));
+    std::fs::write(site.scene.path("east.mseal"), bundle).unwrap();
+    let pushed = site.scene.run(&["push", "east.mseal", "--to", &site.cloud.url]);
+    assert!(pushed.failed(5).contains("signed different seals under index 2"), "{pushed:?}");
+
+    let other = Upload { round: Round(upload.round.0 + 1), ..upload.clone() };
+    let lie = rows.manifests[1].next_to(&[&[0][..], &rows.forged].concat());
+    let manifest = other.manifest(&site.group.roster, &coordinator()).unwrap();
+    let receipt = site.told(&lie, || site.receipt(paths::MANIFESTS, COSE, manifest));
+    assert_eq!(receipt, json!({ "stored": 1, "known": 0, "conflict": true }));
+
+    let [forged, other] = [97, 0].map(|key| site.other_event(key));
+    let lie = Change(vec![forged.insert(&forged.bytes)], vec![forged.delete()]);
+    let put = || site.receipt(paths::EVENTS, CBOR_SEQ, stream(&[other]));
+    let receipt = site.told(&lie, put);
+    let conflicts = json!([{ "device": north.to_string(), "index": 0, "seq": 2 }]);
+    assert_eq!(receipt, json!({ "stored": 1, "known": 0, "conflicts": conflicts }));
+}
+
+fn bundle_of(upload: &Upload, device: DeviceId) -> Vec<u8> {
+    upload.bundles.iter().find(|bundle| bundle.device == device).unwrap().bytes.clone()
 }

@@ -55,6 +55,11 @@ impl Seal {
         Self { head, epoch, ..self.clone() }
     }
 
+    /// Returns the row with another signature.
+    pub(crate) fn with_other_signature(&self) -> Self {
+        self.with(&changed(self.value(), end_of_signed(self.value()) - 1))
+    }
+
     /// Returns a seal of the same index that its device did not sign.
     pub(crate) fn forged(&self) -> Self {
         let end = end_of_signed(self.value());
@@ -180,7 +185,7 @@ const LIES: &[Lie] = &[
     ("the signature is changed", "NotAuthentic", |rows| {
         // Later seals contain the digest of the one before, so only the last signature counts.
         let row = &rows.trees[rows.trees.len() - 1];
-        put(row, row.with(&changed(row.value(), end_of_signed(row.value()) - 1)))
+        put(row, row.with_other_signature())
     }),
     ("the number of readings is changed", "StoreDamaged", |rows| {
         let row = &rows.stars[4];

@@ -15,7 +15,7 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "is_none")]
     pub queued: u64,
     /// Seals of the upload whose device has also signed a different seal under the same index. The
-    /// cloud keeps all of these seals.
+    /// cloud has verified the signatures of both, and keeps all of these seals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
 }
@@ -31,8 +31,8 @@ pub struct ManifestReceipt {
     /// known only when a worker has stored them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub queued: u64,
-    /// Whether the coordinator signed different manifests for this epoch. The cloud keeps all of
-    /// them as evidence.
+    /// Whether the coordinator signed different manifests for this epoch. The cloud has verified the
+    /// signatures of two of them, and keeps all of them as evidence.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
 }
@@ -48,8 +48,8 @@ pub struct EventReceipt {
     /// known only when a worker has stored them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub queued: u64,
-    /// Places of events at which the device has also signed a different event. The cloud keeps all
-    /// of them as evidence.
+    /// Places of events at which the device has also signed a different event. The cloud has verified
+    /// the signatures of both, and keeps all of them as evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<EventConflict>,
 }
@@ -150,8 +150,8 @@ pub struct SealEntry {
     /// stored.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kept_from: u8,
-    /// Whether the device signed another seal under this index: it equivocated, or its key was
-    /// stolen.
+    /// Whether the device signed this seal and another one under this index: it equivocated, or its
+    /// key was stolen. The cloud has verified the signatures of both.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
 }

@@ -152,7 +152,8 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let running = match roles {
         Some(roles) => {
             let store = opened.as_ref().map(|opened| Arc::clone(&opened.store));
-            Some(runtime.block_on(stream::start(roles, &arguments.connection, store))?)
+            let rosters = roster_watch.rosters();
+            Some(runtime.block_on(stream::start(roles, &arguments.connection, store, rosters))?)
         }
         None => None,
     };
@@ -162,13 +163,20 @@ fn serve(arguments: Run) -> Result<(), Failure> {
             None => (opened.as_ref().map(|opened| Arc::clone(&opened.store)), None, None),
         };
         let stop = async { drop(stop_signal().await) };
+        let record = opened.as_ref().map(|opened| opened.record.clone());
+        let accept = |roster: &Roster| {
+            record.as_deref().map_or(Ok(()), |record| record_roster(record, roster))
+        };
         if let Some(worker) =
             worker.as_ref().filter(|_| roles.is_some_and(|roles| !roles.has_cloud()))
         {
             if let Some(opened) = opened {
                 opened.succession.record()?;
             }
-            stream::monitor(arguments.listen, worker, stop).await?;
+            tokio::select! {
+                served = stream::monitor(arguments.listen, worker, stop) => served?,
+                () = roster_watch.run(accept) => {}
+            }
         } else if let Some(store) = store {
             let bound = Cloud::bind(config, store).await;
             let cloud = match bound.and_then(|cloud| cloud.with_coap(coap)) {
@@ -178,7 +186,6 @@ fn serve(arguments: Run) -> Result<(), Failure> {
                     return Err(error.into());
                 }
             };
-            let record = opened.as_ref().map(|opened| opened.record.clone());
             if let Some(opened) = opened {
                 opened.succession.record()?;
             }
@@ -189,9 +196,6 @@ fn serve(arguments: Run) -> Result<(), Failure> {
             };
             let cloud = cloud.with_rosters(roster_watch.rosters());
             let cloud = cloud.with_followed(followed, every);
-            let accept = |roster: &Roster| {
-                record.as_deref().map_or(Ok(()), |record| record_roster(record, roster))
-            };
             tokio::select! {
                 () = cloud.run(stop) => {}
                 () = roster_watch.run(accept) => {}

@@ -9,10 +9,11 @@ use axum::response::Json;
 use metrics::Gauge;
 use moteseal_api::{POSITION, ProblemType};
 use moteseal_service::{Held, Peer};
-use moteseal_store::{PutError, Reply};
+use moteseal_store::{PutError, Receipt, Reply};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use crate::conflicts::{self, Unproven};
 use crate::refusal::Refusal;
 use crate::state::{Finding, Shared};
 use crate::summary::Mark;
@@ -70,12 +71,13 @@ pub(crate) async fn on_verifier<T: Send + 'static>(
 }
 
 /// Calls `submit`, which passes an upload to the store, and waits until the upload is durable. `mark`
-/// records what the upload adds to the store.
+/// records what the upload adds to the store. The receipt has only conflicts that signatures prove.
 pub(crate) async fn stored(
-    shared: &Shared,
+    shared: &Arc<Shared>,
+    peer: Peer,
     mut mark: Mark,
     submit: impl FnOnce(Reply) -> Result<(), PutError>,
-) -> Result<moteseal_store::Receipt, Refusal> {
+) -> Result<Receipt, Refusal> {
     let (reply, stored) = oneshot::channel();
     let start = Instant::now();
     let waiting = Waiting::new(&shared.metrics.store_queue);
@@ -90,13 +92,28 @@ pub(crate) async fn stored(
         Err(error) => Err(error),
     };
     shared.metrics.store_seconds.record(start.elapsed());
-    result.map_err(|error| {
+    let mut receipt = result.map_err(|error| {
         let refusal = refusal(&error);
         if refusal.problem().status != 503 && shared.findings_log.allows(Finding::Failure) {
             warn!(name = error.name(), %error, "the store failed");
         }
         refusal
-    })
+    })?;
+    if !receipt.has_conflicts() {
+        return Ok(receipt);
+    }
+    let confirm = move |shared: &Shared, turn: &Turn| {
+        let roster = shared.roster();
+        let unproven =
+            conflicts::confirm(&*shared.store, &roster, &mut receipt, &mut || turn.pause());
+        for Unproven { name, what } in unproven {
+            if shared.findings_log.allows(Finding::Failure) {
+                warn!(name, "{what}");
+            }
+        }
+        Ok(receipt)
+    };
+    on_verifier(shared, peer, confirm).await
 }
 
 /// Counts an upload that waits for the store until it is dropped. The upload waits also after its client has gone.

@@ -47,6 +47,7 @@
 mod access;
 pub mod coap;
 pub mod config;
+pub mod conflicts;
 mod credential_file;
 pub mod follow;
 mod handlers;

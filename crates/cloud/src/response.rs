@@ -25,6 +25,7 @@ use moteseal_store::{EpochStore, StoredManifest, StoredSeal};
 use moteseal_verify::{Roster, SchemaEntry, manifest};
 
 use cursor::{Cursor, Found};
+pub(crate) use cursor::{is_served, unsigned};
 pub(crate) use item::open_before;
 pub use item::{PartOutput, ResponseItem, Selected};
 pub(crate) use manifests::Manifests;

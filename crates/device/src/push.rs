@@ -147,7 +147,7 @@ impl PushError {
 
 moteseal_api::named_error!(PushError);
 
-/// Different seals of one device under one index. Either the device's chain was started twice, or
+/// Different seals that a device signed under one index, as the cloud states. Either the device's chain was started twice, or
 /// its key is used in two places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
@@ -157,7 +157,7 @@ pub struct Conflict {
     pub index: SealIndex,
     /// A local bundle that contains one of the seals.
     pub path: PathBuf,
-    /// The digests of all seals that the cloud has under this index, in ascending order.
+    /// The digests of these seals, in ascending order.
     pub digests: Vec<String>,
 }
 
@@ -320,7 +320,8 @@ impl Push {
         digests
     }
 
-    /// Asks the cloud about these indices after the upload. Returns the conflicts.
+    /// Asks the cloud about these indices after the upload. Returns the conflicts. The cloud verifies the
+    /// signatures of seals before it lists them as a conflict; two listed seals alone are none.
     async fn conflicts(
         &self,
         cloud: &Client,
@@ -333,8 +334,8 @@ impl Push {
         let mut conflicts = Vec::new();
         for (device, indices) in of_device {
             for (index, entries) in list(cloud, device, &indices).await? {
-                let digests: BTreeSet<String> =
-                    entries.into_iter().map(|entry| entry.digest).collect();
+                let signed = entries.into_iter().filter(|entry| entry.conflict);
+                let digests: BTreeSet<String> = signed.map(|entry| entry.digest).collect();
                 let holds = |file: &&File| {
                     file.device == device
                         && file.seal.as_ref().is_some_and(|seal| seal.index == index)

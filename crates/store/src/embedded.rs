@@ -40,7 +40,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 use redb::{
     Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
 };
@@ -53,7 +53,7 @@ use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};
 use crate::journal::Journal;
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
-use crate::urgent::{StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
+use crate::urgent::{StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace};
 use apply::Pending;
 use journal_replay::Withheld;
 use open::Opened;
@@ -394,6 +394,14 @@ impl EpochStore for RedbStore {
         select: &dyn Fn(DeviceId, EpochNumber) -> bool,
     ) -> Result<UrgentPage, ReadError> {
         self.read(None, |transaction| urgent::page(transaction, after, limits, select))
+    }
+
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        self.read(None, |transaction| urgent::at(transaction, place, limit))
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {

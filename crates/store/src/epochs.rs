@@ -15,7 +15,7 @@ use crate::bundle::{Bundle, SealKey};
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::StoredSeal;
 use crate::tiles::{self, Leaves, TreePart};
-use crate::urgent::{StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
+use crate::urgent::{StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace};
 
 /// A callback that receives the result of a batch. It runs on the store's thread and must return at
 /// once: it should only pass the result to another thread or task.
@@ -131,6 +131,17 @@ pub trait EpochStore: Send + Sync {
         select: &dyn Fn(DeviceId, EpochNumber) -> bool,
     ) -> Result<UrgentPage, ReadError>;
 
+    /// Returns at most `limit` urgent events for one place of a seal, ascending by digest. Each consists
+    /// of the signed object. If the device signed two of them, they are evidence of an equivocation.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError>;
+
     /// Returns the number of bytes of the urgent events of a device.
     ///
     /// # Errors
@@ -182,7 +193,8 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredSeal>, ReadError>;
 
-    /// Returns the seals of a device under one index. More than one is evidence of an equivocation.
+    /// Returns the seals of a device under one index. If the device signed two of them, they are
+    /// evidence of an equivocation.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -316,6 +328,17 @@ pub struct Receipt {
     pub doubled: Vec<EpochNumber>,
     /// The places of seals for which this batch added a second or further urgent event.
     pub doubled_events: Vec<(DeviceId, SealIndex, Sequence)>,
+}
+
+impl Receipt {
+    /// Returns whether the store has a second row for the index, epoch or place of something in this
+    /// batch. Only the signatures of these rows show whether somebody signed two of them.
+    #[must_use]
+    pub const fn has_conflicts(&self) -> bool {
+        !(self.equivocations.is_empty()
+            && self.doubled.is_empty()
+            && self.doubled_events.is_empty())
+    }
 }
 
 /// A device and its newest seal.

@@ -11,10 +11,11 @@ use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_store::{
     Batch, Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Receipt,
-    Reply, StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    Reply, StoredManifest, StoredSeal, StoredUrgent, UrgentKey, UrgentLimits, UrgentPage,
+    UrgentPlace,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -340,6 +341,14 @@ impl EpochStore for StreamStore {
         select: &dyn Fn(DeviceId, EpochNumber) -> bool,
     ) -> Result<UrgentPage, ReadError> {
         self.reads.urgent(after, limits, select)
+    }
+
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        self.reads.urgent_at(place, limit)
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {

@@ -60,4 +60,4 @@ pub use permissions::{Duty, Permissions};
 pub use position::Reached;
 pub use push::{fetch_account, push_account};
 pub use settings::{IntakeLimits, Role, Settings, SyncCheck, WorkerLimits};
-pub use worker::{Worker, WorkerCounts};
+pub use worker::{CheckConflicts, Worker, WorkerCounts};

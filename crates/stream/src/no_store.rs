@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply,
-    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace,
 };
 
 /// A store without content, which accepts nothing. With it, an intake knows no stored seals and manifests:
@@ -35,6 +35,14 @@ impl EpochStore for NoStore {
         _: &dyn Fn(DeviceId, EpochNumber) -> bool,
     ) -> Result<UrgentPage, ReadError> {
         Ok(UrgentPage::default())
+    }
+
+    fn urgent_at(
+        &self,
+        _: (DeviceId, SealIndex, Sequence),
+        _: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        Ok(Vec::new())
     }
 
     fn urgent_bytes(&self, _: DeviceId) -> Result<u64, ReadError> {

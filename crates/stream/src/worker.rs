@@ -11,7 +11,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{PullConsumer, pull};
@@ -51,6 +51,9 @@ const SINGLES: usize = 32;
 const REQUESTED_BYTES: usize = 64 << 20;
 /// The interval at which pieces without a batch are looked for, at most.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Removes from a receipt the conflicts that the rows of the store do not prove. It may block.
+pub type CheckConflicts = Arc<dyn Fn(&dyn EpochStore, &mut Receipt) + Send + Sync>;
 
 /// What a worker has done so far.
 #[derive(Debug, Default)]
@@ -132,6 +135,7 @@ struct Shared {
     rejected: Mutex<Rejected>,
     /// How long the stream waits for an acknowledgement.
     ack_wait: Duration,
+    check_conflicts: OnceLock<CheckConflicts>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -155,7 +159,17 @@ impl Worker {
         let ack_wait = Duration::from_nanos(ack_wait).max(FIRST_PAUSE);
         let counts = Arc::default();
         let rejected = Mutex::new(Rejected::new(limits.rejection_time));
-        Ok(Self { shared: Arc::new(Shared { stream, store, limits, counts, rejected, ack_wait }) })
+        let check_conflicts = OnceLock::new();
+        let shared = Shared { stream, store, limits, counts, rejected, ack_wait, check_conflicts };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Sets the check of conflicts. A worker verifies no signatures itself, so without this check it
+    /// reports two different rows of one place even if nobody signed both.
+    #[must_use]
+    pub fn with_check(self, check: CheckConflicts) -> Self {
+        let _ = self.shared.check_conflicts.set(check);
+        self
     }
 
     /// Returns what the worker has done so far.
@@ -497,8 +511,23 @@ impl Shared {
         }))?;
         let receipt = stored.await.unwrap_or(Err(PutError::Closed))?;
         self.counts.writes.fetch_add(1, Ordering::Relaxed);
-        self.counts.add(&receipt);
+        self.counts.add(&self.checked(receipt).await);
         Ok(())
+    }
+
+    /// Checks the conflicts of a receipt, if it has any.
+    async fn checked(&self, mut receipt: Receipt) -> Receipt {
+        let Some(check) = self.check_conflicts.get().filter(|_| receipt.has_conflicts()) else {
+            return receipt;
+        };
+        let (stored, known) = (receipt.stored, receipt.known);
+        let (check, store) = (Arc::clone(check), Arc::clone(&self.store));
+        let check = move || {
+            check(&*store, &mut receipt);
+            receipt
+        };
+        let checked = tokio::task::spawn_blocking(check).await;
+        checked.unwrap_or_else(|_| Receipt { stored, known, ..Receipt::default() })
     }
 
     /// Acknowledges a message whose batch is stored, and removes its pieces.

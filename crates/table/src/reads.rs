@@ -18,6 +18,8 @@ use crate::writes::{NewestRow, mask_of, owner};
 const PAGE: usize = 64;
 /// The maximum number of requests of one read at the same time.
 const AT_ONCE: usize = 16;
+/// The maximum number of bytes that are reserved before the pieces of a body are read.
+const RESERVED: u64 = 16 * PIECE;
 
 /// Index, digest, levels, variant and wrapped head of a seal.
 type Row = (i64, Vec<u8>, i64, Vec<u8>, Vec<u8>);
@@ -154,7 +156,9 @@ impl Table {
             }
         };
         let mut reads = stream::iter(numbers.map(read)).buffered(AT_ONCE);
-        let mut body = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
+        // A row only claims the length, so it must not determine how much memory is reserved.
+        let reserved = (range.end - range.start).min(RESERVED);
+        let mut body = Vec::with_capacity(usize::try_from(reserved).unwrap_or(0));
         while let Some(piece) = reads.try_next().await? {
             match piece {
                 Some(piece) => body.extend(piece),

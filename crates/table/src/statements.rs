@@ -89,6 +89,8 @@ statements! {
     urgent: "SELECT event FROM urgent \
         WHERE device = ? AND span = ? AND seal_index = ? AND seq = ? AND digest = ?",
     urgent_at: "SELECT digest FROM urgent WHERE device = ? AND span = ? AND seal_index = ? AND seq = ?",
+    urgent_events_at: "SELECT digest, event FROM urgent \
+        WHERE device = ? AND span = ? AND seal_index = ? AND seq = ? LIMIT ?",
     add_urgent_size: "INSERT INTO urgent_sizes (device, seal_index, seq, digest, size) \
         VALUES (?, ?, ?, ?, ?)",
     urgent_bytes: "SELECT sum(size) FROM urgent_sizes WHERE device = ?",

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Receipt, Reply,
-    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace,
 };
 use scylla::client::session::Session;
 use scylla::deserialize::row::DeserializeRow;
@@ -314,6 +314,16 @@ impl EpochStore for TableStore {
         }
         page.has_more = has_more;
         Ok(page)
+    }
+
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        self.read(
+            move |table, deadline| async move { table.events_at(place, limit, deadline).await },
+        )
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_store::{Receipt, StoredUrgent, UrgentKey, UrgentPlace};
 
 use crate::fault::Fault;
@@ -30,10 +30,20 @@ pub(crate) struct Placed {
     pub(crate) epoch: EpochNumber,
 }
 
+fn damaged_order() -> Fault {
+    Fault::damaged("the order of the urgent events is damaged")
+}
+
 /// Returns the number of an event as the database stores it. Another one can follow it.
 fn number_of(number: i64) -> Result<u64, Fault> {
-    let damaged = || Fault::damaged("the order of the urgent events is damaged");
-    u64::try_from(number).ok().filter(|_| number < i64::MAX).ok_or_else(damaged)
+    u64::try_from(number).ok().filter(|_| number < i64::MAX).ok_or_else(damaged_order)
+}
+
+/// Returns the number of a row of a bucket. A number of another bucket is damaged: readers would pass
+/// over the rows between, and would not find the place of their cursor again.
+fn number_in(bucket: i64, number: i64) -> Result<u64, Fault> {
+    let number = number_of(number)?;
+    if guard::bucket(number) == bucket { Ok(number) } else { Err(damaged_order()) }
 }
 
 /// Returns a number as the database stores it.
@@ -140,7 +150,10 @@ impl Table {
         let rows: Vec<(i64, Vec<u8>)> =
             self.rows(&self.statements.last_place, (stored(bucket),), deadline).await?;
         let last = rows.into_iter().next();
-        last.map(|(number, digest)| Ok((number_of(number)?, digest_of(&digest)?))).transpose()
+        let place = |(number, digest): (i64, Vec<u8>)| {
+            Ok((number_in(stored(bucket), number)?, digest_of(&digest)?))
+        };
+        last.map(place).transpose()
     }
 
     async fn digests_at(&self, key: &UrgentKey, deadline: Instant) -> Result<Vec<Digest>, Fault> {
@@ -209,6 +222,7 @@ impl Table {
                 self.rows(&self.statements.places_after, values, deadline).await?;
             let (count, is_last) = (rows.len(), rows.len() < wanted);
             for row in rows {
+                number_in(bucket, row.0)?;
                 from = (row.0, row.1.clone());
                 if until.is_some_and(|until| from > *until) {
                     return Ok(found);
@@ -248,6 +262,26 @@ impl Table {
         event.map(Some).ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged or missing")))
     }
 
+    /// Returns at most `limit` events for one place of a seal, ascending by digest.
+    pub(crate) async fn events_at(
+        &self,
+        (device, index, seq): (DeviceId, SealIndex, Sequence),
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, Fault> {
+        let (span, place) = (guard::span(index), seq.0.to_be_bytes());
+        let values = (&device.0[..], span, i64::from(index.0), &place[..], limit_of(limit));
+        let rows: Vec<(Vec<u8>, Vec<u8>)> =
+            self.rows(&self.statements.urgent_events_at, values, deadline).await?;
+        let event = |(digest, event): (Vec<u8>, Vec<u8>)| {
+            let key = UrgentKey { device, index, seq, digest: digest_of(&digest)? };
+            let event = guard::unwrap(&[b"urgent", &key.to_bytes()], event);
+            let event = event.ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged")))?;
+            Ok((key, event))
+        };
+        rows.into_iter().map(event).collect()
+    }
+
     pub(crate) async fn urgent_bytes(
         &self,
         device: DeviceId,
@@ -264,15 +298,14 @@ impl Table {
 type Place = (i64, Vec<u8>, Vec<u8>);
 
 fn decode((number, digest, row): Place) -> Result<Placed, Fault> {
-    let damaged = || Fault::damaged("the order of the urgent events is damaged");
     let number = number_of(number)?;
-    let row =
-        guard::unwrap(&[b"place", &number.to_be_bytes(), &digest], row).ok_or_else(damaged)?;
-    let (key, epoch) = row.split_first_chunk().ok_or_else(damaged)?;
-    let epoch = epoch.try_into().map(u64::from_be_bytes).map_err(|_| damaged())?;
+    let row = guard::unwrap(&[b"place", &number.to_be_bytes(), &digest], row);
+    let row = row.ok_or_else(damaged_order)?;
+    let (key, epoch) = row.split_first_chunk().ok_or_else(damaged_order)?;
+    let epoch = epoch.try_into().map(u64::from_be_bytes).map_err(|_| damaged_order())?;
     let key = UrgentKey::from_bytes(key);
     if key.digest.0 != *digest {
-        return Err(damaged());
+        return Err(damaged_order());
     }
     Ok(Placed { number, key, epoch: EpochNumber(epoch) })
 }

@@ -8,15 +8,18 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use moteseal_api::NamedError as _;
+use moteseal_cloud::conflicts::{self, Unproven};
 use moteseal_cloud::queue::{MoreMetrics, Queue, Reached as Waits};
 use moteseal_service::{Monitor, Monitored};
 use moteseal_store::EpochStore;
 use moteseal_stream::{
-    IntakeLimits, NoStore, Reached, Settings, Stream, StreamError, StreamStore, SyncCheck, Worker,
-    WorkerCounts, WorkerLimits,
+    CheckConflicts, IntakeLimits, NoStore, Reached, Settings, Stream, StreamError, StreamStore,
+    SyncCheck, Worker, WorkerCounts, WorkerLimits,
 };
+use moteseal_verify::Roster;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use crate::failure::Failure;
 
@@ -151,6 +154,7 @@ pub(crate) async fn start(
     roles: Roles,
     connection: &Connection,
     store: Option<Arc<dyn EpochStore>>,
+    rosters: watch::Receiver<Arc<Roster>>,
 ) -> Result<Running, Failure> {
     let connect = async |role| -> Result<Stream, StreamError> {
         let stream = Stream::connect(connection.settings(role)).await?;
@@ -163,6 +167,7 @@ pub(crate) async fn start(
     {
         let stream = connect(moteseal_stream::Role::Worker).await?;
         let new = Worker::new(stream, Arc::clone(store), WorkerLimits::default()).await?;
+        let new = new.with_check(check_conflicts(rosters));
         let (stop, mut stopped) = watch::channel(false);
         let counts = new.counts();
         let task = tokio::spawn(new.run(async move {
@@ -195,13 +200,23 @@ pub(crate) async fn start(
     Ok(Running { store, queue: Queue { reached, accepts: roles.intake, metrics }, worker })
 }
 
+/// Returns the check with which a worker reports only conflicts that signatures prove.
+fn check_conflicts(rosters: watch::Receiver<Arc<Roster>>) -> CheckConflicts {
+    Arc::new(move |store, receipt| {
+        let roster = Arc::clone(&rosters.borrow());
+        for Unproven { name, what } in conflicts::confirm(store, &roster, receipt, &mut || ()) {
+            warn!(name, "{what}");
+        }
+    })
+}
+
 /// Appends the metrics of a worker.
 fn metrics(counts: &WorkerCounts, page: &mut String) {
     for (name, about, value) in [
         ("messages", "Messages that were stored and acknowledged.", counts.messages()),
         ("stored", "Bundles, manifests and urgent events that were new.", counts.stored()),
         ("known", "Bundles, manifests and urgent events that were known.", counts.known()),
-        ("conflicts", "Places at which different things were signed.", counts.conflicts()),
+        ("conflicts", "Places at which one signer signed different things.", counts.conflicts()),
         ("writes", "Writes to the store.", counts.writes()),
         ("retries", "Writes to the store that failed and were repeated.", counts.retries()),
         ("returned", "Messages that were returned to the stream.", counts.returned()),

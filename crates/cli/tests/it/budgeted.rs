@@ -313,11 +313,11 @@ impl Group {
     }
 }
 
-/// A cloud with a new store, and a client of that cloud.
+/// A cloud, usually with a new store, and a client of that cloud.
 pub struct Cloud {
     pub client: Client,
     pub url: String,
-    _directory: tempfile::TempDir,
+    _directory: Option<tempfile::TempDir>,
 }
 
 impl Cloud {
@@ -329,8 +329,13 @@ impl Cloud {
         let cloud = moteseal_cloud::Cloud::bind(Config::new(roster.clone()), store).await.unwrap();
         let url = cloud.url();
         tokio::spawn(cloud.run(std::future::pending()));
-        let client = Client::new(&url, &Options::default()).unwrap();
-        Self { client, url, _directory: directory }
+        Self { _directory: Some(directory), ..Self::at(&url) }
+    }
+
+    /// Returns a client of a cloud that runs already.
+    pub fn at(url: &str) -> Self {
+        let client = Client::new(url, &Options::default()).unwrap();
+        Self { client, url: url.to_owned(), _directory: None }
     }
 
     /// Uploads an epoch: first its manifest, then its bundles in the order of their chains.

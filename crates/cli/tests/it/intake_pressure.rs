@@ -80,7 +80,7 @@ fn peak(process: &Service) -> usize {
     memory(process, "VmHWM").saturating_sub(memory(process, "RssFile"))
 }
 
-fn metric(url: &str, name: &str) -> f64 {
+pub(crate) fn metric(url: &str, name: &str) -> f64 {
     let page = curl(&[&format!("{url}/metrics")]);
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
     line.unwrap_or_else(|| panic!("no {name}: {page}")).parse().unwrap()

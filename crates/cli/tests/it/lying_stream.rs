@@ -10,6 +10,7 @@ use moteseal_core::digest::Digest;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use crate::intake_pressure::metric;
 use crate::nats::{SYNCED, Server};
 use crate::scene::{Run, Scene};
 use crate::stream_roles::cloud;
@@ -236,7 +237,7 @@ const LIES: &[Lie] = &[
     ("a stranger has sealed in the name of the device", &[], Some("UnknownRoster"), |honest| {
         [&honest.forged[..], &honest.single[SEALS..]].concat()
     }),
-    ("a stranger's seals are next to those of the device", &[], Some("Equivocation"), |honest| {
+    ("a stranger's seals are next to those of the device", &[], Some("StoreDamaged"), |honest| {
         [&honest.forged[..], &honest.single[..]].concat()
     }),
     // Messages do not arrive.
@@ -457,6 +458,9 @@ fn every_lie_of_a_malicious_stream_is_named_and_nothing_false_is_served() {
     let mut accepted = Vec::new();
     for (name, errors, expected, lie) in LIES {
         let (runs, service) = serve(lie(&honest));
+        // No device has signed two seals of one index.
+        let conflicts = metric(service.url("http"), "moteseal_worker_conflicts_total");
+        assert!(conflicts.abs() < 0.5, "{name}: {conflicts}");
         drop(service);
         operator.purge("moteseal_pieces");
         let letters = operator.take("moteseal_dead");

@@ -7,12 +7,12 @@ use xxhash_rust::xxh64::Xxh64;
 use crate::scene::{Run, Scene};
 use crate::table_store::shared;
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     format!("0x{}", hex::encode(bytes))
 }
 
 /// Returns a value with the checksum that the store expects (crates/table/src/guard.rs).
-fn wrap(key: &[&[u8]], value: &[u8]) -> Vec<u8> {
+pub(crate) fn wrap(key: &[&[u8]], value: &[u8]) -> Vec<u8> {
     let mut hash = Xxh64::new(0);
     for part in key {
         hash.update(&(part.len() as u64).to_be_bytes());
@@ -24,11 +24,11 @@ fn wrap(key: &[&[u8]], value: &[u8]) -> Vec<u8> {
 
 /// A row of the table `seals`.
 #[derive(Clone, Debug, scylla::DeserializeRow)]
-struct Seal {
-    device: Vec<u8>,
+pub(crate) struct Seal {
+    pub(crate) device: Vec<u8>,
     span: i32,
-    seal_index: i64,
-    digest: Vec<u8>,
+    pub(crate) seal_index: i64,
+    pub(crate) digest: Vec<u8>,
     kept: i64,
     variant: Vec<u8>,
     epoch: Vec<u8>,
@@ -43,16 +43,30 @@ impl Seal {
     }
 
     /// Returns the head and the body.
-    fn value(&self) -> &[u8] {
+    pub(crate) fn value(&self) -> &[u8] {
         &self.head[..self.head.len() - 8]
     }
 
     /// Returns the row with this head and body, or at another place, with the right checksums.
-    fn with(&self, value: &[u8]) -> Self {
+    pub(crate) fn with(&self, value: &[u8]) -> Self {
         let kept = u32::try_from(self.kept).unwrap().to_be_bytes();
         let head = wrap(&[b"seal", &self.key(), &kept, &self.variant], value);
         let epoch = wrap(&[b"epoch", &self.key()], &self.epoch[..self.epoch.len() - 8]);
         Self { head, epoch, ..self.clone() }
+    }
+
+    /// Returns the row with another signature.
+    pub(crate) fn with_other_signature(&self) -> Self {
+        self.with(&changed(self.value(), end_of_signed(self.value()) - 1))
+    }
+
+    /// Returns a seal of the same index that its device did not sign.
+    pub(crate) fn forged(&self) -> Self {
+        let end = end_of_signed(self.value());
+        // The last byte of the root, before the signature.
+        let value = changed(self.value(), end - 67);
+        let (seal, _) = moteseal_seal::Seal::decode(&value[21..end]).unwrap();
+        Self { digest: seal.digest().0.to_vec(), ..self.clone() }.with(&value)
     }
 
     fn in_epoch(&self, epoch: u64) -> Self {
@@ -60,7 +74,7 @@ impl Seal {
         Self { epoch, ..self.clone() }
     }
 
-    fn insert(&self) -> String {
+    pub(crate) fn insert(&self) -> String {
         format!(
             "INSERT INTO seals (device, span, seal_index, digest, kept, variant, epoch, head) \
              VALUES ({}, {}, {}, {}, {}, {}, {}, {})",
@@ -75,7 +89,7 @@ impl Seal {
         )
     }
 
-    fn delete(&self) -> String {
+    pub(crate) fn delete(&self) -> String {
         format!(
             "DELETE FROM seals WHERE device = {} AND span = {} AND seal_index = {} AND digest = {} \
              AND kept = {} AND variant = {}",
@@ -100,11 +114,11 @@ struct Rows {
 }
 
 /// What a lie writes, and what undoes it.
-struct Change(Vec<String>, Vec<String>);
+pub(crate) struct Change(pub(crate) Vec<String>, pub(crate) Vec<String>);
 
 impl Change {
     /// Replaces rows.
-    fn replace(old: &[&Seal], new: &[Seal]) -> Self {
+    pub(crate) fn replace(old: &[&Seal], new: &[Seal]) -> Self {
         let back = new.iter().map(Seal::delete).chain(old.iter().map(|row| row.insert())).collect();
         Self(old.iter().map(|row| row.delete()).chain(new.iter().map(Seal::insert)).collect(), back)
     }
@@ -113,10 +127,32 @@ impl Change {
 /// A lie: its name, what the client names, and what it changes. `dev1` has stars, `dev2` trees.
 type Lie = (&'static str, &'static str, fn(&Rows) -> Change);
 
-fn changed(value: &[u8], at: usize) -> Vec<u8> {
+pub(crate) fn changed(value: &[u8], at: usize) -> Vec<u8> {
     let mut value = value.to_vec();
     value[at] ^= 1;
     value
+}
+
+/// Returns where the signed statement of a head ends. It begins at byte 21.
+fn end_of_signed(value: &[u8]) -> usize {
+    // Version, epoch, size of a record, length of the readings, and length precede it.
+    21 + usize::from(u16::from_be_bytes([value[19], value[20]]))
+}
+
+/// Returns a head that claims 2^50 bytes of readings, each with a length before it, in pieces that do not
+/// exist.
+fn endless(value: &[u8]) -> Vec<u8> {
+    let end = end_of_signed(value);
+    let (seal, _) = moteseal_seal::Seal::decode(&value[21..end]).unwrap();
+    let kept = usize::try_from(seal.statement().surviving().count_ones()).unwrap();
+    let mut head = value[..end + 32 * kept].to_vec();
+    let length = (1_u64 << 50).to_be_bytes();
+    head[9..11].fill(0);
+    head[11..19].copy_from_slice(&length);
+    // The highest level has all of them.
+    head.extend(length);
+    head.extend(vec![0; 8 * (kept - 1)]);
+    head
 }
 
 /// Puts the heads and bodies of two rows at each other's place.
@@ -149,13 +185,15 @@ const LIES: &[Lie] = &[
     ("the signature is changed", "NotAuthentic", |rows| {
         // Later seals contain the digest of the one before, so only the last signature counts.
         let row = &rows.trees[rows.trees.len() - 1];
-        // Version, epoch, size of a record, number of readings, and length precede the signed statement.
-        let length = usize::from(u16::from_be_bytes([row.value()[19], row.value()[20]]));
-        put(row, row.with(&changed(row.value(), 20 + length)))
+        put(row, row.with_other_signature())
     }),
     ("the number of readings is changed", "StoreDamaged", |rows| {
         let row = &rows.stars[4];
         put(row, row.with(&changed(row.value(), 18)))
+    }),
+    ("the readings are said to be longer than any memory", "StoreDamaged", |rows| {
+        let row = &rows.stars[4];
+        put(row, row.with(&endless(row.value())))
     }),
     ("the body is empty", "StoreDamaged", |rows| {
         let row = &rows.stars[4];
@@ -233,13 +271,26 @@ const LIES: &[Lie] = &[
     }),
 ];
 
+/// Writes a lie, reads, and takes the lie back. Returns what was read.
+pub(crate) fn told<T>(
+    runtime: &tokio::runtime::Runtime,
+    session: &Session,
+    Change(lies, undo): &Change,
+    read: impl FnOnce() -> T,
+) -> T {
+    runtime.block_on(write(session, lies));
+    let result = read();
+    runtime.block_on(write(session, undo));
+    result
+}
+
 async fn write(session: &Session, statements: &[String]) {
     for statement in statements {
         session.query_unpaged(statement.as_str(), &[]).await.unwrap();
     }
 }
 
-async fn seals_of(session: &Session, device: &str) -> Vec<Seal> {
+pub(crate) async fn seals_of(session: &Session, device: &str) -> Vec<Seal> {
     let select = format!(
         "SELECT device, span, seal_index, digest, kept, variant, epoch, head FROM seals \
          WHERE device = 0x{device} AND span = 0"
@@ -314,12 +365,10 @@ fn every_lie_of_a_malicious_table_is_named_by_the_client() {
 fn is_named(
     runtime: &tokio::runtime::Runtime,
     session: &Session,
-    (name, expected, Change(lies, undo)): (&str, &str, Change),
+    (name, expected, change): (&str, &str, Change),
     (get, honest): (&dyn Fn() -> [Run; 2], &[Run; 2]),
 ) -> bool {
-    runtime.block_on(write(session, &lies));
-    let results = get();
-    runtime.block_on(write(session, &undo));
+    let results = told(runtime, session, &change, get);
     let refused: Vec<&str> =
         results.iter().filter(|run| run.code != 0).map(|run| run.failed(run.code)).collect();
     println!("{name}: {refused:?}");

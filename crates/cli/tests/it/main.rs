@@ -73,6 +73,8 @@ mod late_versions;
 mod latency;
 mod lying_cloud;
 mod lying_devices;
+mod lying_events;
+mod lying_rows;
 mod lying_stream;
 mod lying_table;
 mod lying_trees;

@@ -364,11 +364,14 @@ impl Doubt {
         let who = self.device().map(|device| name(roster, device)).unwrap_or_default();
         match self {
             Self::NoManifest { has_gone_on: false } => {
-                "NoManifest: the coordinator has not closed this epoch yet".to_owned()
+                "NoManifest: either the coordinator has not closed this epoch yet, or the store \
+                 withholds its manifest"
+                    .to_owned()
             }
             Self::NoManifest { has_gone_on: true } => {
-                "NoManifest: the coordinator closed later epochs, but not this one: either all of \
-                 its seals arrived late, or the coordinator left them out"
+                "NoManifest: later epochs have a manifest, but this one has none: either all of its \
+                 seals arrived late, the coordinator left them out, or the store withholds its \
+                 manifest"
                     .to_owned()
             }
             Self::UnknownRoster { digest } => format!(

@@ -75,7 +75,7 @@ impl Follower {
             let is_full = batch.len() >= BATCH || bytes >= BATCH_BYTES || failed.is_some();
             if !batch.is_empty() && (is_full || is_last || is_idle) {
                 let (bundles, _rooms): (Vec<Bundle>, Vec<Room>) = batch.drain(..).unzip();
-                let (receipt, _) = bundles::store(&self.shared, bundles).await?;
+                let (receipt, _) = bundles::store(&self.shared, self.peer, bundles).await?;
                 self.metrics.seals.increment(receipt.stored);
                 stored += receipt.stored;
                 bytes = 0;

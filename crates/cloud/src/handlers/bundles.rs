@@ -101,7 +101,7 @@ async fn receive(
     let bytes = body.len() as u64;
     let pruned = if options.late { Pruned::Late } else { Pruned::ByManifest };
     let (bundles, _room) = verified(shared, peer, (pruned, grant), body, Some(room)).await?;
-    let receipt = store(shared, bundles).await?;
+    let receipt = store(shared, peer, bundles).await?;
     shared.metrics.upload_bytes.increment(bytes);
     Ok(receipt)
 }
@@ -360,14 +360,15 @@ fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> 
 
 /// Stores verified bundles and returns once they are durable.
 pub(crate) async fn store(
-    shared: &Shared,
+    shared: &Arc<Shared>,
+    peer: Peer,
     bundles: Vec<Bundle>,
 ) -> Result<Acknowledged<Receipt>, Refusal> {
     if bundles.is_empty() {
         return Ok((Receipt::default(), None));
     }
     let mark = Mark::of_bundles(&shared.summaries, &bundles);
-    let receipt = stored(shared, mark, |reply| shared.store.submit(bundles, reply)).await?;
+    let receipt = stored(shared, peer, mark, |reply| shared.store.submit(bundles, reply)).await?;
     shared.metrics.stored.increment(receipt.stored);
     shared.metrics.known.increment(receipt.known);
     shared.metrics.queued.increment(receipt.queued);

@@ -107,7 +107,8 @@ pub(crate) async fn verify_and_store(
         return Ok((EventReceipt::default(), None));
     }
     let mark = Mark::of_events(&shared.summaries);
-    let receipt = stored(shared, mark, |reply| shared.store.submit_urgent(events, reply)).await?;
+    let receipt =
+        stored(shared, peer, mark, |reply| shared.store.submit_urgent(events, reply)).await?;
     shared.metrics.urgent_stored.increment(receipt.stored);
     shared.metrics.urgent_known.increment(receipt.known);
     shared.metrics.queued.increment(receipt.queued);

@@ -14,12 +14,15 @@ use moteseal_api::{DeviceEntry, DeviceList, Newest, ProblemType, SealEntry, Seal
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_service::Peer;
 use moteseal_store::{Head, ReadError, StoredSeal};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use crate::conflicts;
+use crate::ingest::on_verifier;
 use crate::parameters::device;
 use crate::refusal::Refusal;
 use crate::state::Shared;
 use crate::streaming::{counted, unreadable};
+use crate::turns::Turn;
 
 /// The number of devices that are read from the store at a time.
 const PAGE: usize = 1024;
@@ -29,7 +32,7 @@ pub(crate) async fn devices(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
 ) -> Result<Response<Body>, Refusal> {
-    listing(shared, peer, |shared| {
+    let devices = |shared: &Shared| {
         let heads = heads(shared).map_err(unreadable)?;
         let roster = shared.roster();
         let entry = |device: &moteseal_verify::roster::Device| DeviceEntry {
@@ -47,8 +50,9 @@ pub(crate) async fn devices(
             roster_digest: roster.digest().to_string(),
             devices: roster.devices().map(entry).collect(),
         })
-    })
-    .await
+    };
+    let list = read(&shared, devices).await?;
+    counted(&shared, peer, Json(list).into_response())
 }
 
 fn heads(shared: &Shared) -> Result<HashMap<DeviceId, Head>, ReadError> {
@@ -85,21 +89,27 @@ pub(crate) async fn seals(
     let device = device(&shared, &text)?;
     let most = shared.limits.page;
     let limit = page.limit.unwrap_or(most).clamp(1, most);
-    listing(shared, peer, move |shared| {
-        let (seals, next) = page_of(shared, device, SealIndex(page.from.unwrap_or(0)), limit)
-            .map_err(unreadable)?;
-        let index = |at: usize| seals.get(at).map(|seal| seal.seal().statement().index);
-        let entries = (0..seals.len()).map(|at| {
-            let twin = index(at + 1) == index(at) || (at > 0 && index(at - 1) == index(at));
-            entry(&seals[at], twin)
-        });
-        Ok(SealList {
+    let from = SealIndex(page.from.unwrap_or(0));
+    let page = move |shared: &Shared| {
+        let (seals, next) = page_of(shared, device, from, limit).map_err(unreadable)?;
+        let list = SealList {
             device: device.to_string(),
-            seals: entries.collect(),
+            seals: seals.iter().map(entry).collect(),
             next: next.map(|next| next.0),
-        })
-    })
-    .await
+        };
+        Ok((list, seals))
+    };
+    let (mut list, seals) = read(&shared, page).await?;
+    if seals.windows(2).any(|pair| pair[0].key().index == pair[1].key().index) {
+        let verify = move |shared: &Shared, turn: &Turn| {
+            Ok(conflicts::of_listed(&shared.roster(), &seals, &mut || turn.pause()))
+        };
+        let conflicts = on_verifier(&shared, peer, verify).await?;
+        for (entry, conflict) in list.seals.iter_mut().zip(conflicts) {
+            entry.conflict = conflict;
+        }
+    }
+    counted(&shared, peer, Json(list).into_response())
 }
 
 /// Returns about `limit` seals from an index on, and the first index of the next page. Seals with
@@ -121,7 +131,7 @@ fn page_of(
     Ok((seals, Some(next)))
 }
 
-fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
+fn entry(seal: &StoredSeal) -> SealEntry {
     let statement = seal.seal().statement();
     SealEntry {
         index: statement.index.0,
@@ -133,20 +143,18 @@ fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
         last_in_epoch: statement.last_in_epoch,
         restart: statement.restart,
         kept_from: seal.kept_from().0,
-        conflict,
+        conflict: false,
     }
 }
 
-/// Runs `read`, which reads the store, on a thread that may block, and returns its result as JSON.
-async fn listing<T: Serialize + Send + 'static>(
-    shared: Arc<Shared>,
-    peer: Peer,
+/// Runs `read`, which reads the store, on a thread that may block.
+async fn read<T: Send + 'static>(
+    shared: &Arc<Shared>,
     read: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<T, Refusal> {
     let failed = |_| {
         Refusal::new(ProblemType::STORE_FAILED, "reading the store failed unexpectedly; try again")
     };
-    let store = Arc::clone(&shared);
-    let list = tokio::task::spawn_blocking(move || read(&store)).await.map_err(failed)??;
-    counted(&shared, peer, Json(list).into_response())
+    let shared = Arc::clone(shared);
+    tokio::task::spawn_blocking(move || read(&shared)).await.map_err(failed)?
 }

@@ -82,7 +82,7 @@ pub(crate) async fn verify_and_store(
     let manifests = vec![manifest];
     let mark = Mark::of_manifests(&shared.summaries, &manifests);
     let receipt =
-        stored(shared, mark, |reply| shared.store.submit_manifests(manifests, reply)).await?;
+        stored(shared, peer, mark, |reply| shared.store.submit_manifests(manifests, reply)).await?;
     shared.metrics.manifests_stored.increment(receipt.stored);
     shared.metrics.manifests_known.increment(receipt.known);
     shared.metrics.queued.increment(receipt.queued);

@@ -20,7 +20,9 @@ use tokio::sync::mpsc;
 use crate::parameters::device_and_index;
 use crate::refusal::Refusal;
 use crate::request_body;
-use crate::response::{Manifests, PartOutput, Response, ResponseItem, Selected, open_before};
+use crate::response::{
+    Manifests, PartOutput, Response, ResponseItem, Selected, is_served, open_before, unsigned,
+};
 use crate::state::Shared;
 use crate::streaming::{
     AHEAD, Gone, Outgoing, Piece, part_memory, respond, response_permit, unreadable,
@@ -159,7 +161,8 @@ pub(crate) async fn bundle(
     respond(receive, permit, version).await
 }
 
-/// Returns the only seal with this index, and with this digest if one is given.
+/// Returns the only seal with this index, and with this digest if one is given. Without a digest, returns
+/// a seal that verifiers accept rather than one that they do not.
 fn one(
     shared: &Shared,
     device: DeviceId,
@@ -170,12 +173,20 @@ fn one(
     if let Some(digest) = digest {
         seals.retain(|seal| seal.key().digest.to_string() == digest.to_ascii_lowercase());
     }
+    let roster = shared.roster();
+    if seals.len() > 1 {
+        if let Some(what) = seals.iter().find_map(|seal| unsigned(&roster, seal)) {
+            return Err(damaged(format!("device {device}, index {index}: {what}")));
+        }
+        // Void and outdated seals prove nothing about the device.
+        seals.sort_by_key(|seal| is_served(&roster, seal));
+    }
     let Some(seal) = seals.pop() else {
         return Err(Refusal::not_found(format!(
             "device {device} has no seal {index} with that digest"
         )));
     };
-    if !seals.is_empty() {
+    if seals.last().is_some_and(|other| is_served(&roster, other)) {
         let detail = format!(
             "device {device} signed different seals under index {index}; select one with ?digest=; \
              the listing has their digests"

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use moteseal_api::ProblemType;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_seal::Statement;
+use moteseal_seal::SealError;
 use moteseal_store::{EpochStore, ReadError, SealKey, StoredSeal};
 use moteseal_verify::Roster;
 
@@ -107,18 +107,8 @@ impl<'s> Cursor<'s> {
             self.from = Some((last, read));
         }
         let unread = page.into_iter().skip(skipped);
-        self.page = unread.filter(|seal| self.is_served(seal)).collect();
+        self.page = unread.filter(|seal| is_served(self.roster, seal)).collect();
         Ok(())
-    }
-
-    /// Returns whether a verifier with this roster can accept the seal. It does not accept a seal
-    /// whose key the roster has ended, or one that names an earlier version of the roster than the
-    /// version that introduced the period of its epoch.
-    fn is_served(&self, seal: &StoredSeal) -> bool {
-        let Statement { index, epoch, roster, .. } = *seal.seal().statement();
-        let device = self.roster.device(self.device);
-        !device.is_some_and(|device| device.is_void(index, epoch))
-            && !self.roster.outdates(&roster, epoch)
     }
 
     /// Returns whether a seal and the newest seal that was returned cannot be in one chain.
@@ -168,7 +158,7 @@ impl<'s> Cursor<'s> {
         let twins = self.store.seals_at(self.device, of.0.index)?;
         let mut twins = twins
             .iter()
-            .filter(|seal| self.is_served(seal))
+            .filter(|seal| is_served(self.roster, seal))
             .map(|seal| (seal.key(), seal.seal().statement().epoch));
         Ok(twins.find(|twin| *twin != of && self.is_in_range(twin.1)))
     }
@@ -190,6 +180,14 @@ impl<'s> Cursor<'s> {
     /// Returns the error for two seals that contradict each other. Names both seals, and the ranges
     /// that can be read.
     fn contradiction(&mut self, pair: [(SealKey, EpochNumber); 2]) -> Result<Stop, Stop> {
+        for (key, _) in pair {
+            let seals = self.store.seals_at(self.device, key.index)?;
+            for seal in seals.iter().filter(|seal| seal.key() == key) {
+                if let Some(what) = unsigned(self.roster, seal) {
+                    return Ok(Stop::at("StoreDamaged", seal, &what));
+                }
+            }
+        }
         let name = self.roster.name(self.device).unwrap_or_default().to_owned();
         let start = |roster: &Roster, epoch: EpochNumber| {
             roster
@@ -299,6 +297,41 @@ fn contradict((last, last_epoch): (SealKey, EpochNumber), seal: &StoredSeal) -> 
         // Epochs never decrease in a chain.
         Some((before, epoch)) => before < last.index || epoch < last_epoch,
         None => true,
+    }
+}
+
+/// Returns whether a verifier with this roster can accept the seal. It does not accept a seal whose
+/// key the roster has ended, or one that names an earlier version of the roster than the version
+/// that introduced the period of its epoch.
+pub(crate) fn is_served(roster: &Roster, seal: &StoredSeal) -> bool {
+    let statement = seal.seal().statement();
+    let device = roster.device(statement.device);
+    !device.is_some_and(|device| device.is_void(statement.index, statement.epoch))
+        && !roster.outdates(&statement.roster, statement.epoch)
+}
+
+/// Returns what is wrong with a stored seal that its device did not sign for this group, or `None`
+/// for other seals. A party that can write to the store could otherwise add a seal, and the device
+/// would be accused of it. The signatures of outdated and void seals are not checked.
+pub(crate) fn unsigned(roster: &Roster, seal: &StoredSeal) -> Option<String> {
+    let statement = seal.seal().statement();
+    if roster.outdates(&statement.roster, statement.epoch) {
+        return None;
+    }
+    if roster.version_of(&statement.roster).is_none() {
+        return Some(format!(
+            "the seal with the digest {} names a roster that is neither the one in use nor an \
+             earlier version; load the newest roster, then run `moteseal store check`",
+            seal.key().digest
+        ));
+    }
+    match seal.seal().clone().verify(roster, seal.signature()) {
+        Ok(_) | Err(SealError::KeyEnded) => None,
+        Err(error) => Some(format!(
+            "the seal with the digest {} no longer verifies: {}: {error}; run `moteseal store check`",
+            seal.key().digest,
+            error.name()
+        )),
     }
 }
 

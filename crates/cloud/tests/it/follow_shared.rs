@@ -9,11 +9,11 @@ use moteseal_api::summary::Summary;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::Digest;
 use moteseal_core::record::Scheme::Star;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_net::replica::{DeviceWalk, Replica};
 use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, RedbStore, Reply,
-    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace,
 };
 
 use crate::follow::client;
@@ -53,6 +53,14 @@ impl EpochStore for Shared {
         select: &dyn Fn(DeviceId, EpochNumber) -> bool,
     ) -> Result<UrgentPage, ReadError> {
         self.store.urgent(after, limits, select)
+    }
+
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        self.store.urgent_at(place, limit)
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {

@@ -11,6 +11,7 @@ mod follow;
 mod follow_cost;
 mod follow_lies;
 mod follow_shared;
+mod forged_rows;
 mod limits;
 mod manifests;
 mod progress;

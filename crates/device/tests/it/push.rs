@@ -167,21 +167,30 @@ async fn uploads_and_reports_a_different_seal_under_the_same_index() {
     let theirs: Vec<SealEntry> = bundles(other.path(), 2).iter().map(entry).collect();
     let mut digests = vec![ours[0].digest.clone(), theirs[0].digest.clone()];
     digests.sort();
-    // The cloud has a different first seal. After the upload, it has both seals.
-    let cloud = FakeCloud::start(move |from, uploads| {
-        let mut seals = vec![theirs[0].clone()];
-        if uploads > 0 {
-            seals.extend(ours.clone());
+    for is_signed in [true, false] {
+        // The cloud has a different first seal. After the upload, it has both seals. It lists them as a
+        // conflict if the device signed both.
+        let (ours, theirs) = (ours.clone(), theirs.clone());
+        let cloud = FakeCloud::start(move |from, uploads| {
+            let mut seals = vec![theirs[0].clone()];
+            if uploads > 0 {
+                seals.extend(ours.clone());
+                seals[..2].iter_mut().for_each(|seal| seal.conflict = is_signed);
+            }
+            seals.retain(|seal| seal.index >= from);
+            page(seals, None)
+        });
+        let pushed =
+            Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
+        assert_eq!((pushed.known, pushed.requests), (0, 1));
+        if !is_signed {
+            assert_eq!(pushed.conflicts, []);
+            continue;
         }
-        seals.retain(|seal| seal.index >= from);
-        page(seals, None)
-    });
-    let pushed =
-        Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
-    assert_eq!((pushed.known, pushed.requests), (0, 1));
-    let [conflict] = &pushed.conflicts[..] else { panic!("{pushed:?}") };
-    assert_eq!((conflict.index, &conflict.digests), (SealIndex(0), &digests));
-    assert_eq!(conflict.path, directory.path().join("dev1-0000000000.mseal"));
+        let [conflict] = &pushed.conflicts[..] else { panic!("{pushed:?}") };
+        assert_eq!((conflict.index, &conflict.digests), (SealIndex(0), &digests));
+        assert_eq!(conflict.path, directory.path().join("dev1-0000000000.mseal"));
+    }
 }
 
 #[tokio::test]

@@ -46,6 +46,14 @@ pub(super) fn events_are_kept_in_their_order(open: Open<'_>) {
     }
     events.push(twin);
     let store = open("urgent");
+    let at = |seq, limit| {
+        let place = (first.device(), SealIndex(0), Sequence(seq));
+        store.urgent_at(place, limit).expect("the events for a place")
+    };
+    let mut both = [&events[0], &events[4]].map(|event| (event.key(), event.bytes().to_vec()));
+    both.sort();
+    assert_eq!((at(3, 10), at(3, 1)), (both.to_vec(), both[..1].to_vec()));
+    assert_eq!((at(1, 10).len(), at(2, 10).len()), (1, 0));
     let page =
         |after: Option<UrgentPlace>, limits, select: &dyn Fn(DeviceId, EpochNumber) -> bool| {
             store.urgent(after, limits, select).expect("a page")

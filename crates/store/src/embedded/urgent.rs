@@ -6,7 +6,8 @@
 
 use std::ops::Bound;
 
-use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::damaged;
@@ -145,6 +146,26 @@ pub(super) fn page(
         read += 1;
     }
     Ok(page)
+}
+
+/// Returns at most `limit` events for one place of a seal.
+pub(super) fn at(
+    transaction: &ReadTransaction,
+    (device, index, seq): (DeviceId, SealIndex, Sequence),
+    limit: usize,
+) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+    let table = transaction.open_table(URGENT)?;
+    let keys = place(&UrgentKey { device, index, seq, digest: Digest::NULL });
+    let mut events = Vec::new();
+    for row in table.range(keys)?.take(limit) {
+        let (key, value) = row?;
+        let (_, signed) = value
+            .value()
+            .split_first_chunk::<8>()
+            .ok_or_else(|| damaged("an urgent event is truncated"))?;
+        events.push((UrgentKey::from_bytes(&key.value()), signed.to_vec()));
+    }
+    Ok(events)
 }
 
 /// Returns the number of bytes of a device's events.

@@ -13,8 +13,8 @@ use moteseal_seal::tree;
 use moteseal_store::conformance::{self, Made, Mote, assert_reads_back};
 use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, Options, PutError, ReadError, Receipt,
-    RedbStore, Reply, SealKey, StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage,
-    UrgentPlace,
+    RedbStore, Reply, SealKey, StoredManifest, StoredSeal, StoredUrgent, UrgentKey, UrgentLimits,
+    UrgentPage, UrgentPlace,
 };
 use proptest::prelude::*;
 
@@ -147,6 +147,20 @@ impl EpochStore for Model {
             page.last = Some(UrgentPlace { number: at as u64 + 1, digest: key.digest });
         }
         Ok(page)
+    }
+
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        let state = self.state.lock().unwrap();
+        let all = state.urgent.iter().map(|event| (event.key(), event.bytes().to_vec()));
+        let mut events: Vec<_> =
+            all.filter(|(key, _)| (key.device, key.index, key.seq) == place).collect();
+        events.sort();
+        events.truncate(limit);
+        Ok(events)
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
@@ -384,6 +398,14 @@ impl<S: EpochStore> EpochStore for Counting<S> {
         select: &dyn Fn(DeviceId, EpochNumber) -> bool,
     ) -> Result<UrgentPage, ReadError> {
         self.store.urgent(after, limits, select)
+    }
+
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        self.store.urgent_at(place, limit)
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, Reply,
-    StoredManifest, StoredSeal, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace,
+    StoredManifest, StoredSeal, StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace,
 };
 use moteseal_stream::{DeadLetters, Layout, Reached, Role, WorkerLimits};
 use rustix::process::Signal;
@@ -312,6 +312,14 @@ impl EpochStore for Altered {
         select: &dyn Fn(DeviceId, EpochNumber) -> bool,
     ) -> Result<UrgentPage, ReadError> {
         self.store.urgent(after, limits, select)
+    }
+
+    fn urgent_at(
+        &self,
+        place: (DeviceId, SealIndex, Sequence),
+        limit: usize,
+    ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError> {
+        self.store.urgent_at(place, limit)
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {

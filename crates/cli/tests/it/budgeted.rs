@@ -280,7 +280,11 @@ impl Group {
             if self.cut_off == Some(at) {
                 continue;
             }
-            for frame in mote.frames(64).unwrap() {
+            let frames = mote.frames(64).unwrap();
+            if frames.is_empty() && !mote.is_done() {
+                mote.timeout();
+            }
+            for frame in frames {
                 let news = self.coordinator.receive(&frame, epoch).unwrap();
                 raised = news.raised.or(raised);
             }

@@ -147,9 +147,11 @@ impl GroupCoordinator {
         let known = self.devices[slot as usize].open.as_ref();
         let opens = known.is_none_or(|open| open.followed.index < followed.index);
         // The digests of the events that are not kept depend on the column groups of the schema.
-        if opens && live && !self.has_current_schema(slot, forward.framing) {
+        if live && !self.has_current_schema(slot, forward.framing) {
             self.devices[slot as usize].wants_schema = true;
-            return Ok(Outcome::Stale);
+            if opens {
+                return Ok(Outcome::Stale);
+            }
         }
         if !has_room {
             return Err(Refused::OverQuota);

@@ -578,7 +578,7 @@ impl GatewayState {
         assert!(news.raised.is_none(), "no round rises within the budget");
         if news.durable {
             self.log.push(Log::Frame(Arc::clone(frame), now));
-            let again = self.restarted.receive(frame, now);
+            let again = self.restarted.replay(frame, now);
             assert!(again.unwrap().durable, "a logged frame has the same effect after a restart");
         }
         self.coordinator.acknowledgement(news.device).unwrap()

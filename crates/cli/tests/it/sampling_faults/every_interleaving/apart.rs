@@ -118,7 +118,8 @@ impl fmt::Display for Apart {
 impl Apart {
     pub(super) fn new(mut search: Search) -> Self {
         assert_eq!(search.bounds.schemes.len(), DEVICES, "two devices");
-        let schemas = [0, 1].map(|at| search.machines.first_device(at).1[0]);
+        // The challenge comes first.
+        let schemas = [0, 1].map(|at| search.machines.first_device(at).1[1]);
         let greetings = [0, 1].map(|at| greetings(&mut search, at));
         Self {
             search,

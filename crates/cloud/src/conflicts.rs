@@ -23,7 +23,7 @@ const ROWS: usize = 4;
 /// Why a conflict of a receipt is not reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unproven {
-    /// The name of the error (spec/errors.md): `StoreDamaged`, or that of a read that failed.
+    /// The name of the error (spec/errors.md): `StoreDamaged`, `UnknownRoster`, or that of a read that failed.
     pub name: &'static str,
     /// Which row it is, what is wrong with it, and what to do.
     pub what: String,
@@ -35,8 +35,8 @@ enum Row {
     Signed(Digest),
     /// Nothing, because no verifier accepts it: its key has ended, or its version of the roster is outdated.
     Unusable,
-    /// Nothing, because it does not verify.
-    Damaged(String),
+    /// Nothing, because of this error: it does not verify, or it names a roster that is not known here.
+    Refused(&'static str, String),
 }
 
 /// Removes from a receipt the conflicts that the rows of the store do not prove. Returns what is wrong with
@@ -50,7 +50,10 @@ pub fn confirm(
 ) -> Vec<Unproven> {
     let mut found = Vec::new();
     receipt.equivocations.retain(|&(device, index)| {
-        let seals = each(store.seals(device, index, ROWS))
+        // Two rows usually suffice. More could be rows of later indices, which may be damaged.
+        let more = iter::once_with(|| each(store.seals(device, index, ROWS)).skip(2)).flatten();
+        let seals = each(store.seals(device, index, 2))
+            .chain(more)
             .filter(|seal| seal.as_ref().ok().is_none_or(|seal| seal.key().index == index))
             .map(|seal| seal.map(|seal| of_seal(roster, &seal)));
         is_proven(&format!("device {device}, index {index}"), seals, pause, &mut found)
@@ -109,9 +112,9 @@ fn is_proven(
             Ok(Row::Signed(digest)) if signed.is_some_and(|first| first != digest) => return true,
             Ok(Row::Signed(digest)) => signed = Some(digest),
             Ok(Row::Unusable) => {}
-            Ok(Row::Damaged(what)) => {
+            Ok(Row::Refused(name, what)) => {
                 let what = format!("{place}: {what}");
-                unproven.get_or_insert(Unproven { name: "StoreDamaged", what });
+                unproven.get_or_insert(Unproven { name, what });
             }
             Err(error) => {
                 let what = format!("{place}: {error}");
@@ -152,7 +155,7 @@ fn manifests_of(
 
 fn of_seal(roster: &Roster, seal: &StoredSeal) -> Row {
     match unsigned(roster, seal) {
-        Some(what) => Row::Damaged(what),
+        Some((name, what)) => Row::Refused(name, what),
         None if is_served(roster, seal) => Row::Signed(seal.key().digest),
         None => Row::Unusable,
     }
@@ -189,5 +192,6 @@ fn of_event(roster: &Roster, key: &UrgentKey, bytes: &[u8]) -> Row {
 }
 
 fn damaged(key: &dyn Display, why: &dyn Display) -> Row {
-    Row::Damaged(format!("{key} does not verify: {why}; run `moteseal store check`"))
+    let what = format!("{key} does not verify: {why}; run `moteseal store check`");
+    Row::Refused("StoreDamaged", what)
 }

@@ -310,8 +310,8 @@ impl GroupCoordinator {
         self.take_frame(frame, now, has_room, true)
     }
 
-    /// Receives a frame of a journal again. Accepts events of a device also before it has a schema:
-    /// journals of earlier versions have such frames.
+    /// Receives a frame of a journal again. It needs no schema of the device's session: the coordinator
+    /// that wrote the journal had it, and sessions are not stored.
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.

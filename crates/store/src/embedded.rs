@@ -81,6 +81,8 @@ pub(crate) const PIECE_KEY: usize = SealKey::LENGTH + 4;
 /// The length of a piece: two pages minus the space that redb needs for one entry of a leaf page,
 /// which is 8 bytes plus the length of the key.
 pub(crate) const PIECE: usize = 2 * 4096 - 64;
+/// The maximum number of bytes that are reserved before the pieces of a body are read.
+const RESERVED: u64 = 1 << 20;
 /// The maximum length of a row that contains both head and body: also two pages.
 pub(crate) const ROW: usize = PIECE;
 
@@ -348,7 +350,9 @@ pub(crate) fn read_body(
     };
     let (first, last) = (number(range.start)?, number(range.end - 1)?);
     let base = first_piece(seal.tree_from());
-    let mut body = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
+    // A row only claims the length, so it must not determine how much memory is reserved.
+    let reserved = (range.end - range.start).min(RESERVED);
+    let mut body = Vec::with_capacity(usize::try_from(reserved).unwrap_or(0));
     for (expected, entry) in
         (first..).zip(pieces.range(piece_key(&key, base + first)..=piece_key(&key, base + last))?)
     {

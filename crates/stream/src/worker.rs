@@ -520,14 +520,17 @@ impl Shared {
         let Some(check) = self.check_conflicts.get().filter(|_| receipt.has_conflicts()) else {
             return receipt;
         };
-        let (stored, known) = (receipt.stored, receipt.known);
+        let unchecked = receipt.clone();
         let (check, store) = (Arc::clone(check), Arc::clone(&self.store));
         let check = move || {
             check(&*store, &mut receipt);
             receipt
         };
         let checked = tokio::task::spawn_blocking(check).await;
-        checked.unwrap_or_else(|_| Receipt { stored, known, ..Receipt::default() })
+        checked.unwrap_or_else(|error| {
+            warn!(%error, "the check of conflicts failed, so the store's own conflicts are counted");
+            unchecked
+        })
     }
 
     /// Acknowledges a message whose batch is stored, and removes its pieces.

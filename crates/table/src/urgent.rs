@@ -39,11 +39,12 @@ fn number_of(number: i64) -> Result<u64, Fault> {
     u64::try_from(number).ok().filter(|_| number < i64::MAX).ok_or_else(damaged_order)
 }
 
-/// Returns the number of a row of a bucket. A number of another bucket is damaged: readers would pass
-/// over the rows between, and would not find the place of their cursor again.
+/// Returns the number of a row of a bucket. The first number is 1. A number of another bucket is damaged:
+/// readers would pass over the rows between, and would not find the place of their cursor again.
 fn number_in(bucket: i64, number: i64) -> Result<u64, Fault> {
     let number = number_of(number)?;
-    if guard::bucket(number) == bucket { Ok(number) } else { Err(damaged_order()) }
+    let is_in = number > 0 && guard::bucket(number) == bucket;
+    if is_in { Ok(number) } else { Err(damaged_order()) }
 }
 
 /// Returns a number as the database stores it.

@@ -267,6 +267,10 @@ pub(crate) const EVENT_LIES: &[Lie] = &[
         let event = &rows.events[2];
         Change(vec![event.put_place(2000)], vec![event.delete_place(2000)])
     }),
+    ("a place has the number 0", [Named("StoreDamaged"); 2], |rows| {
+        let event = &rows.events[2];
+        Change(vec![event.put_place(0)], vec![event.delete_place(0)])
+    }),
     ("a place leads to the event of another digest", [Named("StoreDamaged"); 2], |rows| {
         let (event, other) = (&rows.events[2], &rows.events[4]);
         Change(vec![event.put_place_of(event.number, other)], vec![event.put_place(event.number)])

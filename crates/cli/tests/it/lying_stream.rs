@@ -237,7 +237,7 @@ const LIES: &[Lie] = &[
     ("a stranger has sealed in the name of the device", &[], Some("UnknownRoster"), |honest| {
         [&honest.forged[..], &honest.single[SEALS..]].concat()
     }),
-    ("a stranger's seals are next to those of the device", &[], Some("StoreDamaged"), |honest| {
+    ("a stranger's seals are next to those of the device", &[], Some("UnknownRoster"), |honest| {
         [&honest.forged[..], &honest.single[..]].concat()
     }),
     // Messages do not arrive.

@@ -175,8 +175,11 @@ fn one(
     }
     let roster = shared.roster();
     if seals.len() > 1 {
-        if let Some(what) = seals.iter().find_map(|seal| unsigned(&roster, seal)) {
-            return Err(damaged(format!("device {device}, index {index}: {what}")));
+        let refused = seals.iter().filter_map(|seal| unsigned(&roster, seal));
+        // Damage is more important than a roster that is not known here.
+        if let Some((name, what)) = refused.max_by_key(|(name, _)| *name == "StoreDamaged") {
+            let detail = format!("device {device}, index {index}: {what}");
+            return Err(Refusal::new(ProblemType::new(name, 500), detail));
         }
         // Void and outdated seals prove nothing about the device.
         seals.sort_by_key(|seal| is_served(&roster, seal));

@@ -183,8 +183,8 @@ impl<'s> Cursor<'s> {
         for (key, _) in pair {
             let seals = self.store.seals_at(self.device, key.index)?;
             for seal in seals.iter().filter(|seal| seal.key() == key) {
-                if let Some(what) = unsigned(self.roster, seal) {
-                    return Ok(Stop::at("StoreDamaged", seal, &what));
+                if let Some((name, what)) = unsigned(self.roster, seal) {
+                    return Ok(Stop::at(name, seal, &what));
                 }
             }
         }
@@ -310,28 +310,32 @@ pub(crate) fn is_served(roster: &Roster, seal: &StoredSeal) -> bool {
         && !roster.outdates(&statement.roster, statement.epoch)
 }
 
-/// Returns what is wrong with a stored seal that its device did not sign for this group, or `None`
-/// for other seals. A party that can write to the store could otherwise add a seal, and the device
+/// Returns what is wrong with a stored seal that its device did not sign for this group, with the name
+/// of the error, or `None` for other seals. A party that can write to the store could otherwise add a seal, and the device
 /// would be accused of it. The signatures of outdated and void seals are not checked.
-pub(crate) fn unsigned(roster: &Roster, seal: &StoredSeal) -> Option<String> {
+pub(crate) fn unsigned(roster: &Roster, seal: &StoredSeal) -> Option<(&'static str, String)> {
     let statement = seal.seal().statement();
     if roster.outdates(&statement.roster, statement.epoch) {
         return None;
     }
     if roster.version_of(&statement.roster).is_none() {
-        return Some(format!(
+        let what = format!(
             "the seal with the digest {} names a roster that is neither the one in use nor an \
              earlier version; load the newest roster, then run `moteseal store check`",
             seal.key().digest
-        ));
+        );
+        return Some(("UnknownRoster", what));
     }
     match seal.seal().clone().verify(roster, seal.signature()) {
         Ok(_) | Err(SealError::KeyEnded) => None,
-        Err(error) => Some(format!(
-            "the seal with the digest {} no longer verifies: {}: {error}; run `moteseal store check`",
-            seal.key().digest,
-            error.name()
-        )),
+        Err(error) => {
+            let (digest, name) = (seal.key().digest, error.name());
+            let what = format!(
+                "the seal with the digest {digest} no longer verifies: {name}: {error}; run \
+                 `moteseal store check`"
+            );
+            Some(("StoreDamaged", what))
+        }
     }
 }
 

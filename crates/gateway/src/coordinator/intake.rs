@@ -141,17 +141,17 @@ impl GroupCoordinator {
         now: EpochNumber,
         (has_room, live): (bool, bool),
     ) -> Result<Outcome, Refused> {
-        let Some((followed, first)) = self.follow(slot, forward, now)? else {
+        let follows = self.follow(slot, forward, now)?;
+        // The digests of the events that are not kept depend on the column groups of the schema.
+        let has_schema = !live || self.has_current_schema(slot, forward.framing);
+        self.devices[slot as usize].wants_schema |= !has_schema;
+        let Some((followed, first)) = follows else {
             return Ok(Outcome::Stale);
         };
         let known = self.devices[slot as usize].open.as_ref();
         let opens = known.is_none_or(|open| open.followed.index < followed.index);
-        // The digests of the events that are not kept depend on the column groups of the schema.
-        if live && !self.has_current_schema(slot, forward.framing) {
-            self.devices[slot as usize].wants_schema = true;
-            if opens {
-                return Ok(Outcome::Stale);
-            }
+        if opens && !has_schema {
+            return Ok(Outcome::Stale);
         }
         if !has_room {
             return Err(Refused::OverQuota);

@@ -10,7 +10,7 @@ use super::{GroupCoordinator, Outcome, Refused};
 pub(super) struct Session {
     /// The newest challenge.
     pub(super) challenge: Option<u64>,
-    /// How the records of the schema are delimited that was received in this session.
+    /// The framing of the records of the schema that was received in this session.
     schema: Option<Framing>,
 }
 

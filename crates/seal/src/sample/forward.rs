@@ -318,7 +318,9 @@ impl<const N: usize> Forwarder<N> {
     }
 
     /// Processes an acknowledgement and returns whether it changed anything. Acknowledgements of
-    /// another seal are ignored.
+    /// another seal are ignored. If the coordinator has nothing of this seal and asks for the schema,
+    /// the next frame starts at the first event again: without the schema, it has not taken the
+    /// events.
     pub fn acknowledge(&mut self, acknowledgement: &Acknowledgement) -> bool {
         let Ok(next) = u32::try_from(acknowledgement.next.0) else { return false };
         let is_news =
@@ -329,6 +331,8 @@ impl<const N: usize> Forwarder<N> {
             // that it covers need not be sent again.
             self.buffer.acknowledged(next);
             self.sent = self.sent.max(next);
+        } else if acknowledgement.wants_schema && self.acknowledged == 0 {
+            self.rewind();
         }
         is_news
     }

@@ -87,6 +87,12 @@ pub fn seals(device: DeviceId, from: SealIndex, limit: u32) -> String {
     format!("/v1/devices/{device}/seals?from={from}&limit={limit}")
 }
 
+/// Returns the path of the listing of one device.
+#[must_use]
+pub fn device(device: DeviceId) -> String {
+    format!("{DEVICES}?device={device}")
+}
+
 /// Returns the path of one bundle.
 #[must_use]
 pub fn bundle(device: DeviceId, index: SealIndex) -> String {

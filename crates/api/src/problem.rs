@@ -86,12 +86,13 @@ impl ProblemType {
 
     /// Returns the type of an error that an upload caused. The status is 400 if the body is
     /// malformed, 409 if the sender must first send something else, 413 if the upload exceeds a
-    /// limit, 500 if the store failed, and 422 otherwise.
+    /// limit, 500 if the store failed, 503 if it is closed or unavailable, and 422 otherwise.
     #[must_use]
     pub fn of_upload(name: &'static str) -> Self {
         let status = match name {
             "PrevUnknown" | "UnknownRoster" | "ManifestMissing" => 409,
             "StoreDamaged" | "StoreFailed" => 500,
+            "Closed" | "Unavailable" => 503,
             "TooManyParts" | "TooManyEvents" | "RunTooLong" => 413,
             "BadBody" => 400,
             _ => 422,

@@ -141,6 +141,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     }
     let roles =
         stream::Roles::of(&arguments.roles, &arguments.connection, arguments.store.as_ref())?;
+    roles.map_or(Ok(()), |roles| roles.check_limits(&config.limits))?;
     let opened = match &arguments.store {
         Some(path) => {
             let access = access(roles, !followed.is_empty());

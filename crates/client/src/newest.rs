@@ -28,7 +28,7 @@ impl Client<'_> {
         device: DeviceId,
         mut pinned: PinnedSeals,
     ) -> Result<Option<(Position, u64)>, Error> {
-        let listing = self.cloud().get(paths::DEVICES).await?.bytes(MAX_LISTING).await?;
+        let listing = self.cloud().get(&paths::device(device)).await?.bytes(MAX_LISTING).await?;
         // The listing proves nothing. It only tells where the query can start.
         let id = device.to_string();
         let newest = serde_json::from_slice::<DeviceList>(&listing)

@@ -11,9 +11,11 @@ use moteseal_api::{POSITION, ProblemType};
 use moteseal_service::{Held, Peer};
 use moteseal_store::{PutError, Receipt, Reply};
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 use tracing::warn;
 
 use crate::conflicts::{self, Unproven};
+use crate::metrics::Uploaded;
 use crate::refusal::Refusal;
 use crate::state::{Finding, Shared};
 use crate::summary::Mark;
@@ -61,59 +63,90 @@ pub(crate) async fn on_verifier<T: Send + 'static>(
         let turn = shared.turns.start(peer);
         work(&shared, &turn)
     });
-    let failed = |_| {
-        Refusal::new(
-            ProblemType::STORE_FAILED,
-            "verification failed unexpectedly; send the upload again",
-        )
-    };
     verified.await.map_err(failed)?
 }
 
+/// Returns the response to an upload whose task panicked or was stopped.
+fn failed(_: JoinError) -> Refusal {
+    let what = "verification failed unexpectedly; send the upload again";
+    Refusal::new(ProblemType::STORE_FAILED, what)
+}
+
 /// Calls `submit`, which passes an upload to the store, and waits until the upload is durable. `mark`
-/// records what the upload adds to the store. The receipt has only conflicts that signatures prove.
+/// records what the upload adds to the store, and `uploaded` counts it. The receipt has only conflicts that
+/// signatures prove; they are counted and logged. All this is done also if the client closes the connection.
 pub(crate) async fn stored(
     shared: &Arc<Shared>,
     peer: Peer,
+    uploaded: &Uploaded,
     mut mark: Mark,
     submit: impl FnOnce(Reply) -> Result<(), PutError>,
 ) -> Result<Receipt, Refusal> {
     let (reply, stored) = oneshot::channel();
     let start = Instant::now();
     let waiting = Waiting::new(&shared.metrics.store_queue);
+    let uploaded = uploaded.clone();
     let submitted = submit(Box::new(move |result| {
-        // The upload is recorded before it is acknowledged, and also if its client has gone.
+        // The upload is recorded before it is acknowledged.
         mark.replied(&result);
+        if let Ok(receipt) = &result {
+            uploaded.add(receipt);
+        }
         drop((mark, waiting));
         let _ = reply.send(result);
     }));
-    let result = match submitted {
-        Ok(()) => stored.await.unwrap_or(Err(PutError::Closed)),
-        Err(error) => Err(error),
-    };
-    shared.metrics.store_seconds.record(start.elapsed());
-    let mut receipt = result.map_err(|error| {
-        let refusal = refusal(&error);
-        if refusal.problem().status != 503 && shared.findings_log.allows(Finding::Failure) {
-            warn!(name = error.name(), %error, "the store failed");
-        }
-        refusal
-    })?;
-    if !receipt.has_conflicts() {
-        return Ok(receipt);
-    }
-    let confirm = move |shared: &Shared, turn: &Turn| {
-        let roster = shared.roster();
-        let unproven =
-            conflicts::confirm(&*shared.store, &roster, &mut receipt, &mut || turn.pause());
-        for Unproven { name, what } in unproven {
-            if shared.findings_log.allows(Finding::Failure) {
-                warn!(name, "{what}");
+    let task = Arc::clone(shared);
+    let stored = tokio::spawn(async move {
+        let result = match submitted {
+            Ok(()) => stored.await.unwrap_or(Err(PutError::Closed)),
+            Err(error) => Err(error),
+        };
+        task.metrics.store_seconds.record(start.elapsed());
+        let receipt = result.map_err(|error| {
+            let refusal = refusal(&error);
+            if refusal.problem().status != 503 && task.findings_log.allows(Finding::Failure) {
+                warn!(name = error.name(), %error, "the store failed");
             }
+            refusal
+        })?;
+        if receipt.has_conflicts() {
+            let confirm = |shared: &Shared, turn: &Turn| Ok(confirmed(shared, turn, receipt));
+            return on_verifier(&task, peer, confirm).await;
         }
         Ok(receipt)
-    };
-    on_verifier(shared, peer, confirm).await
+    });
+    stored.await.map_err(failed)?
+}
+
+/// Returns a receipt with the conflicts that signatures prove, and counts and logs them.
+fn confirmed(shared: &Shared, turn: &Turn, mut receipt: Receipt) -> Receipt {
+    let roster = shared.roster();
+    let unproven = conflicts::confirm(&*shared.store, &roster, &mut receipt, &mut || turn.pause());
+    for Unproven { name, what } in unproven {
+        if shared.findings_log.allows(Finding::Failure) {
+            warn!(name, "{what}");
+        }
+    }
+    let Receipt { equivocations, doubled, doubled_events, .. } = &receipt;
+    let of_devices = equivocations.len() + doubled_events.len();
+    shared.metrics.conflicts.increment(of_devices as u64);
+    shared.metrics.manifests_doubled.increment(doubled.len() as u64);
+    for (device, index) in equivocations {
+        if shared.findings_log.allows(Finding::Equivocation(*device)) {
+            warn!(%device, %index, "the device signed different seals under one index");
+        }
+    }
+    for epoch in doubled {
+        if shared.findings_log.allows(Finding::TwoManifests(*epoch)) {
+            warn!(%epoch, "the coordinator signed different manifests of one epoch");
+        }
+    }
+    for (device, index, seq) in doubled_events {
+        if shared.findings_log.allows(Finding::Equivocation(*device)) {
+            warn!(%device, %index, %seq, "the device signed different urgent events for one place");
+        }
+    }
+    receipt
 }
 
 /// Counts an upload that waits for the store until it is dropped. The upload waits also after its client has gone.

@@ -56,6 +56,10 @@ pub struct Limits {
     /// The maximum number of clients that wait for urgent events. A further client is rejected with
     /// status 429. Default 256.
     pub event_waiters: usize,
+    /// The maximum number of blocks of up to 1,024 seals of a device whose fingerprints are kept for
+    /// summaries, with 48 bytes each, and twice that while the store of several processes is read again. A
+    /// store with more blocks cannot be followed or exported. Default 2^22.
+    pub summary_blocks: usize,
     /// The maximum number of seals on one page of a listing. Default 1000.
     pub page: usize,
     /// The time within which the head of a request must arrive. It also limits how long a
@@ -97,6 +101,7 @@ impl Default for Limits {
             query_sample: 1 << 18,
             event_bytes: 64 << 20,
             event_waiters: 256,
+            summary_blocks: 1 << 22,
             page: 1000,
             head_time: Duration::from_secs(30),
             body_stall: Duration::from_secs(10),
@@ -110,7 +115,7 @@ impl Default for Limits {
 }
 
 /// The names that [`Limits::set`] accepts.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 23] = [
     "peer_percent",
     "connections",
     "requests",
@@ -125,6 +130,7 @@ pub const NAMES: [&str; 22] = [
     "query_sample",
     "event_bytes",
     "event_waiters",
+    "summary_blocks",
     "page",
     "head_time",
     "body_stall",
@@ -198,6 +204,7 @@ impl Limits {
             "query_sample" => self.query_sample = number(name, value)?,
             "event_bytes" => self.event_bytes = number(name, value)?,
             "event_waiters" => self.event_waiters = number(name, value)?,
+            "summary_blocks" => self.summary_blocks = number(name, value)?,
             "page" => self.page = number(name, value)?,
             "head_time" => self.head_time = time(name, value)?,
             "body_stall" => self.body_stall = time(name, value)?,

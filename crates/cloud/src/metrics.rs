@@ -5,6 +5,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, Label};
 use moteseal_net::coap::refused_by;
 use moteseal_service::{ConnectionMetrics, Refusals, Table};
+use moteseal_store::Receipt;
 
 use crate::follow::label;
 
@@ -22,14 +23,10 @@ pub(crate) struct Metrics {
     table: Table,
     refusals: Refusals,
     routes: Vec<(&'static str, Route)>,
-    pub(crate) stored: Counter,
-    pub(crate) known: Counter,
-    pub(crate) queued: Counter,
-    pub(crate) manifests_stored: Counter,
-    pub(crate) manifests_known: Counter,
+    pub(crate) bundles: Uploaded,
+    pub(crate) manifests: Uploaded,
+    pub(crate) events: Uploaded,
     pub(crate) manifests_doubled: Counter,
-    pub(crate) urgent_stored: Counter,
-    pub(crate) urgent_known: Counter,
     pub(crate) conflicts: Counter,
     pub(crate) upload_bytes: Counter,
     pub(crate) response_bytes: Counter,
@@ -40,6 +37,23 @@ pub(crate) struct Metrics {
     pub(crate) password_hashes_running: Gauge,
     pub(crate) logins_throttled: Counter,
     pub(crate) credential_files_unusable: Gauge,
+}
+
+/// The metrics of what was uploaded of one kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Uploaded {
+    stored: Counter,
+    known: Counter,
+    /// The same one for all kinds.
+    queued: Counter,
+}
+
+impl Uploaded {
+    pub(crate) fn add(&self, receipt: &Receipt) {
+        self.stored.increment(receipt.stored);
+        self.known.increment(receipt.known);
+        self.queued.increment(receipt.queued);
+    }
 }
 
 /// The metrics of a cloud that is followed.
@@ -74,36 +88,43 @@ impl Metrics {
         let counter = |name, about| table.counter(name, about);
         let refusals = Refusals::new(&table, "moteseal_coap_refused_total");
         refusals.set(&table, &refused_by([]));
+        let queued = counter(
+            "moteseal_queued_total",
+            "Uploaded bundles, manifests and urgent events that are in the queue of the workers.",
+        );
+        let uploaded = |stored, known| Uploaded { stored, known, queued: queued.clone() };
         Self {
             refusals,
             routes: routes.into_iter().map(|route| (route, Route::new(&table, route))).collect(),
-            stored: counter("moteseal_bundles_stored_total", "New bundles stored."),
-            known: counter(
-                "moteseal_bundles_known_total",
-                "Uploaded bundles that were stored already.",
+            bundles: uploaded(
+                counter("moteseal_bundles_stored_total", "New bundles stored."),
+                counter(
+                    "moteseal_bundles_known_total",
+                    "Uploaded bundles that were stored already.",
+                ),
             ),
-            queued: counter(
-                "moteseal_queued_total",
-                "Uploaded bundles, manifests and urgent events that are in the queue of the workers.",
+            manifests: uploaded(
+                counter("moteseal_manifests_stored_total", "New manifests stored."),
+                counter(
+                    "moteseal_manifests_known_total",
+                    "Uploaded manifests that were stored already.",
+                ),
             ),
-            manifests_stored: counter("moteseal_manifests_stored_total", "New manifests stored."),
-            manifests_known: counter(
-                "moteseal_manifests_known_total",
-                "Uploaded manifests that were stored already.",
+            events: uploaded(
+                counter("moteseal_urgent_stored_total", "New urgent events stored."),
+                counter(
+                    "moteseal_urgent_known_total",
+                    "Uploaded urgent events that were stored already.",
+                ),
             ),
             manifests_doubled: counter(
                 "moteseal_manifests_doubled_total",
-                "Epochs for which the coordinator signed different manifests.",
-            ),
-            urgent_stored: counter("moteseal_urgent_stored_total", "New urgent events stored."),
-            urgent_known: counter(
-                "moteseal_urgent_known_total",
-                "Uploaded urgent events that were stored already.",
+                "Uploaded manifests whose epoch has another one that the coordinator signed.",
             ),
             conflicts: counter(
                 "moteseal_equivocations_total",
                 "Indices under which a device signed different seals, and places of seals for which it \
-                 signed different urgent events.",
+                 signed different urgent events, once for each upload of one of them.",
             ),
             upload_bytes: counter("moteseal_upload_bytes_total", "Bytes of accepted uploads."),
             response_bytes: counter("moteseal_answer_bytes_total", "Bytes of responses sent."),

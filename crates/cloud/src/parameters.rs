@@ -11,9 +11,7 @@ use crate::state::Shared;
 /// Parses the device of a path. The roster must contain it.
 pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
     let device = parse_device(text).ok_or_else(|| {
-        Refusal::bad_query(
-            "the path must have a device id of 16 hexadecimal digits; /v1/devices lists the ids",
-        )
+        Refusal::bad_query("a device id has 16 hexadecimal digits; /v1/devices lists the ids")
     })?;
     if shared.roster().device(device).is_none() {
         return Err(Refusal::not_found(format!(

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
@@ -30,6 +30,9 @@ use crate::state::{Finding, Shared};
 
 /// The HTTP contract as an OpenAPI 3.1 document.
 pub const OPENAPI: &str = include_str!("openapi.json");
+
+/// How long the answer of `GET /readyz` remains valid.
+const READINESS: Duration = Duration::from_secs(1);
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -194,6 +197,14 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, R
     if shared.stopping.load(Ordering::Relaxed) {
         return Err(Refusal::busy("the service is stopping"));
     }
+    // Anybody may ask, and the store may be on other machines. So there is one read at a time, at most one in
+    // this interval.
+    let mut last = shared.readiness.lock().await;
+    if let Some((at, readiness)) = &*last
+        && at.elapsed() < READINESS
+    {
+        return readiness.clone().map(|()| monitor::ready()).map_err(Refusal::busy);
+    }
     let store = Arc::clone(&shared.store);
     // A cloud that only accepts uploads goes on while the store of the others cannot be reached.
     let serves = shared.queue.get().is_none_or(|queue| queue.reached.is_some());
@@ -201,9 +212,10 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, R
         store.accepts()?;
         if serves { store.devices(None, 1).map(drop) } else { Ok(()) }
     };
-    match tokio::task::spawn_blocking(read).await {
-        Ok(Ok(())) => Ok(monitor::ready()),
-        Ok(Err(error)) => Err(Refusal::busy(error.to_string())),
-        Err(_) => Err(Refusal::busy("the store does not respond")),
-    }
+    let readiness = match tokio::task::spawn_blocking(read).await {
+        Ok(read) => read.map_err(|error| error.to_string()),
+        Err(_) => Err("the store does not respond".to_owned()),
+    };
+    *last = Some((Instant::now(), readiness.clone()));
+    readiness.map(|()| monitor::ready()).map_err(Refusal::busy)
 }

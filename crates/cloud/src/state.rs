@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_service::{LogLimit, MetricsPage, Peer, Pool};
@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     /// The log lines that each kind of finding can cause.
     pub(crate) findings_log: LogLimit<Finding>,
     pub(crate) stopping: AtomicBool,
+    /// When the store was last read to find out whether it answers, and the error if it did not.
+    pub(crate) readiness: tokio::sync::Mutex<Option<(Instant, Result<(), String>)>>,
     /// Requests in progress. A request counts once its body has fully arrived.
     pub(crate) requests: Arc<Pool>,
     /// Clients that wait for urgent events.
@@ -104,7 +106,7 @@ impl Shared {
             roster: RwLock::new(Arc::new(roster)),
             store,
             queue: OnceLock::new(),
-            summaries: Arc::default(),
+            summaries: Arc::new(Summaries::new(limits.summary_blocks)),
             summary_turn: Arc::default(),
             access,
             metrics: Metrics::new(),
@@ -112,6 +114,7 @@ impl Shared {
             log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             findings_log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             stopping: AtomicBool::new(false),
+            readiness: tokio::sync::Mutex::default(),
             waiters: pool(limits.event_waiters),
             urgent: watch::Sender::new(0),
             requests: pool(limits.requests),

@@ -7,7 +7,7 @@
 //! a request demands it. Meanwhile other requests are served from the previous fingerprints.
 //!
 //! The memory is bounded: 48 bytes for each block of up to 1,024 seals, twice that while the store is
-//! read again, and at most [`MOST_BLOCKS`] blocks. The changes that are kept for followers are bounded, too.
+//! read again, and a maximum number of blocks. The changes that are kept for followers are bounded, too.
 
 mod blocks;
 mod changes;
@@ -33,8 +33,6 @@ use blocks::Blocks;
 pub(crate) use changes::Changes;
 use demands::Demands;
 
-/// The maximum number of blocks that are kept. A store with more serves no summaries.
-const MOST_BLOCKS: usize = 1 << 22;
 /// The number of seals that are read at a time.
 const READ: usize = 1024;
 /// The number of manifests that are read at a time. A manifest lists every seal of its epoch.
@@ -47,8 +45,10 @@ const PAUSE: Duration = Duration::from_secs(300);
 const PAUSE_FACTOR: u32 = 10;
 
 /// The fingerprints of a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Summaries {
+    /// The maximum number of blocks that are kept. A store with more serves no summaries.
+    most_blocks: usize,
     state: Mutex<State>,
     /// Held while the fingerprints are brought up to date or replaced.
     updating: Mutex<()>,
@@ -178,6 +178,11 @@ pub(crate) struct Totals {
 }
 
 impl Summaries {
+    pub(crate) fn new(most_blocks: usize) -> Self {
+        let (state, updating, ended) = Default::default();
+        Self { most_blocks, state, updating, ended }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -277,7 +282,7 @@ impl Summaries {
             if *events {
                 read_events(store, &mut kept)?;
             }
-            if kept.seals.is_none() && kept.blocks() > MOST_BLOCKS {
+            if kept.seals.is_none() && kept.blocks() > self.most_blocks {
                 return Err(NoSummary::TooManyBlocks);
             }
             Ok(())
@@ -375,7 +380,7 @@ impl Reading {
         store: &dyn EpochStore,
         now: impl FnOnce() -> Instant,
     ) -> Result<(), NoSummary> {
-        let kept = read_all(store);
+        let kept = read_all(store, self.of.most_blocks);
         self.end(store, kept, now())
     }
 
@@ -512,7 +517,7 @@ impl Drop for Mark {
 }
 
 /// Reads the fingerprints of the whole store.
-fn read_all(store: &dyn EpochStore) -> Result<Kept, NoSummary> {
+fn read_all(store: &dyn EpochStore, most_blocks: usize) -> Result<Kept, NoSummary> {
     let mut kept = Kept::default();
     let mut after = None;
     let mut blocks = 0;
@@ -524,7 +529,7 @@ fn read_all(store: &dyn EpochStore) -> Result<Kept, NoSummary> {
             let mut of = Blocks::default();
             of.extend(|from, to, add| read_seals(store, head.key.device, from, to, add))?;
             blocks += of.len();
-            if blocks > MOST_BLOCKS {
+            if blocks > most_blocks {
                 return Err(NoSummary::TooManyBlocks);
             }
             kept.devices.insert(head.key.device, of);

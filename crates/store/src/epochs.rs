@@ -38,7 +38,7 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 ///   first. If a device signed two different seals under one index, a store MUST keep both, and
 ///   [`equivocations`](Self::equivocations) MUST report the index from then on.
 /// - If two processes that share a store put the same bundle, both receipts MAY count it as
-///   `stored` and report its equivocation. If the two bundles differ in their signature, the store MAY
+///   `stored`. If the two bundles differ in their signature, the store MAY
 ///   keep any of them. If such a process is killed before it acknowledges the second seal of an index,
 ///   [`equivocations`](Self::equivocations) MAY lack the index until a bundle of it is put again.
 /// - A batch that is not acknowledged MAY be stored nevertheless. Sending it again is always
@@ -59,7 +59,7 @@ pub trait EpochStore: Send + Sync {
 
     /// Submits manifests. The promises of [`submit`](Self::submit) apply. If two manifests of one
     /// epoch are submitted, the store keeps both and reports the epoch in the receipt of the
-    /// second.
+    /// second, and of each of them that is submitted again.
     ///
     /// # Errors
     /// Those of [`submit`](Self::submit).
@@ -71,7 +71,7 @@ pub trait EpochStore: Send + Sync {
 
     /// Submits urgent events. The promises of [`submit`](Self::submit) apply. If a device signed two
     /// different events for one place of a seal, the store keeps both and reports the place in the
-    /// receipt of the second.
+    /// receipt of the second, and of each of them that is submitted again.
     ///
     /// # Errors
     /// Those of [`submit`](Self::submit).
@@ -80,6 +80,12 @@ pub trait EpochStore: Send + Sync {
     /// Returns whether other processes may write to the same store. If so, nothing that was derived
     /// from the content of the store may be kept for ever.
     fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Returns whether a read may wait for other machines. If so, it must not run on a thread that also serves
+    /// other requests.
+    fn waits(&self) -> bool {
         false
     }
 
@@ -322,15 +328,31 @@ pub struct Receipt {
     /// The position in the queue of what was queued last. Everything up to it is readable once the
     /// workers have stored that position.
     pub position: Option<u64>,
-    /// The indices under which this batch added a second or further seal of a device.
+    /// The indices of seals in this batch under which the store has another seal of the device, each once. Like the
+    /// next two fields, it is the same if the batch is put again, so a conflict is not lost with a receipt.
     pub equivocations: Vec<(DeviceId, SealIndex)>,
-    /// The epochs to which this batch added a second or further manifest of the coordinator.
+    /// The epochs of manifests in this batch of which the store has another manifest, each once.
     pub doubled: Vec<EpochNumber>,
-    /// The places of seals for which this batch added a second or further urgent event.
+    /// The places of urgent events in this batch for which the store has another event, each once.
     pub doubled_events: Vec<(DeviceId, SealIndex, Sequence)>,
 }
 
 impl Receipt {
+    /// Adds an index under which the store has several seals.
+    pub fn add_equivocation(&mut self, device: DeviceId, index: SealIndex) {
+        add_once(&mut self.equivocations, (device, index));
+    }
+
+    /// Adds an epoch of which the store has several manifests.
+    pub fn add_doubled(&mut self, epoch: EpochNumber) {
+        add_once(&mut self.doubled, epoch);
+    }
+
+    /// Adds a place for which the store has several urgent events.
+    pub fn add_doubled_event(&mut self, device: DeviceId, index: SealIndex, seq: Sequence) {
+        add_once(&mut self.doubled_events, (device, index, seq));
+    }
+
     /// Returns whether the store has a second row for the index, epoch or place of something in this
     /// batch. Only the signatures of these rows show whether somebody signed two of them.
     #[must_use]
@@ -338,6 +360,12 @@ impl Receipt {
         !(self.equivocations.is_empty()
             && self.doubled.is_empty()
             && self.doubled_events.is_empty())
+    }
+}
+
+fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
     }
 }
 

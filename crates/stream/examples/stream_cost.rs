@@ -109,7 +109,8 @@ async fn main() -> Result<(), Failure> {
             let folder = tempfile::tempdir_in(".")?;
             let store = RedbStore::open(&folder.path().join("epochs.redb"), Options::default())?;
             let stream = connect(url, monitor, Role::Worker).await?;
-            let worker = Worker::new(stream, Arc::new(store), WorkerLimits::default()).await?;
+            let worker =
+                Worker::new(stream, Arc::new(store), None, WorkerLimits::default()).await?;
             let counts = worker.counts();
             let (cpu, start) = (processor_time()?, Instant::now());
             let task = tokio::spawn(worker.run(std::future::pending()));
@@ -125,7 +126,8 @@ async fn main() -> Result<(), Failure> {
             let folder = tempfile::tempdir_in(".")?;
             let store = RedbStore::open(&folder.path().join("epochs.redb"), Options::default())?;
             let stream = connect(url, monitor, Role::Worker).await?;
-            let worker = Worker::new(stream, Arc::new(store), WorkerLimits::default()).await?;
+            let worker =
+                Worker::new(stream, Arc::new(store), None, WorkerLimits::default()).await?;
             let counts = worker.counts();
             tokio::spawn(worker.run(std::future::pending()));
             let stream = connect(url, monitor, Role::Intake).await?;

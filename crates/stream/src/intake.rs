@@ -27,7 +27,7 @@ use crate::message::{DIGEST, HEADER_BYTES, LENGTH, PIECES};
 use crate::moment::Moment;
 use crate::pieces::COMMIT_AGE;
 use crate::published::Published;
-use crate::settings::IntakeLimits;
+use crate::settings::{BATCH_BYTES, IntakeLimits};
 
 /// The unit in which the bytes in progress are counted.
 const UNIT: usize = 1024;
@@ -105,9 +105,12 @@ impl StreamStore {
 
     fn submit_batch(&self, batch: &Batch, items: usize, reply: Reply) -> Result<(), PutError> {
         let place = Arc::clone(&self.batches).try_acquire_owned().map_err(|_| PutError::Busy)?;
-        let encoded = batch.encode().ok_or_else(|| PutError::Failed {
+        let encoded = batch.encode().filter(|bytes| bytes.len() as u64 <= BATCH_BYTES);
+        let encoded = encoded.ok_or_else(|| PutError::Failed {
             store: self.publisher.name(),
-            what: "the batch is too long".to_owned(),
+            what: format!(
+                "the upload is longer than {BATCH_BYTES} bytes, so no worker would store it"
+            ),
         })?;
         // A batch that is longer than the limit uses all of it.
         let units = u32::try_from(encoded.len().div_ceil(UNIT)).unwrap_or(u32::MAX).min(self.units);
@@ -299,6 +302,10 @@ impl Publisher {
 impl EpochStore for StreamStore {
     fn is_shared(&self) -> bool {
         true
+    }
+
+    fn waits(&self) -> bool {
+        self.reads.waits()
     }
 
     fn accepts(&self) -> Result<(), ReadError> {

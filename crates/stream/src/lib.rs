@@ -59,5 +59,5 @@ pub use no_store::NoStore;
 pub use permissions::{Duty, Permissions};
 pub use position::Reached;
 pub use push::{fetch_account, push_account};
-pub use settings::{IntakeLimits, Role, Settings, SyncCheck, WorkerLimits};
+pub use settings::{BATCH_BYTES, IntakeLimits, Role, Settings, SyncCheck, WorkerLimits};
 pub use worker::{CheckConflicts, Worker, WorkerCounts};

@@ -140,6 +140,9 @@ impl Default for IntakeLimits {
     }
 }
 
+/// The longest batch that a worker stores, in bytes. An intake rejects longer ones.
+pub const BATCH_BYTES: u64 = 256 << 20;
+
 /// What a worker does at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerLimits {
@@ -167,7 +170,7 @@ impl Default for WorkerLimits {
             messages: 256,
             bytes: 4 << 20,
             writes: 2,
-            batch_bytes: 256 << 20,
+            batch_bytes: BATCH_BYTES,
             patience: Duration::from_secs(10),
             rejection_time: Duration::from_hours(1),
             orphan_age: crate::pieces::ORPHAN_AGE,

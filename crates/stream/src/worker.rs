@@ -11,7 +11,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{PullConsumer, pull};
@@ -135,7 +135,7 @@ struct Shared {
     rejected: Mutex<Rejected>,
     /// How long the stream waits for an acknowledgement.
     ack_wait: Duration,
-    check_conflicts: OnceLock<CheckConflicts>,
+    check_conflicts: Option<CheckConflicts>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -145,13 +145,15 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// Returns a worker that writes to a store.
+    /// Returns a worker that writes to a store. A worker verifies no signatures itself, so without
+    /// `check_conflicts` it reports two different rows of one place even if nobody signed both.
     ///
     /// # Errors
     /// [`StreamError`] if the consumer cannot be read.
     pub async fn new(
         stream: Stream,
         store: Arc<dyn EpochStore>,
+        check_conflicts: Option<CheckConflicts>,
         limits: WorkerLimits,
     ) -> Result<Self, StreamError> {
         let info = stream.consumer_info().await?;
@@ -159,17 +161,8 @@ impl Worker {
         let ack_wait = Duration::from_nanos(ack_wait).max(FIRST_PAUSE);
         let counts = Arc::default();
         let rejected = Mutex::new(Rejected::new(limits.rejection_time));
-        let check_conflicts = OnceLock::new();
         let shared = Shared { stream, store, limits, counts, rejected, ack_wait, check_conflicts };
         Ok(Self { shared: Arc::new(shared) })
-    }
-
-    /// Sets the check of conflicts. A worker verifies no signatures itself, so without this check it
-    /// reports two different rows of one place even if nobody signed both.
-    #[must_use]
-    pub fn with_check(self, check: CheckConflicts) -> Self {
-        let _ = self.shared.check_conflicts.set(check);
-        self
     }
 
     /// Returns what the worker has done so far.
@@ -517,7 +510,7 @@ impl Shared {
 
     /// Checks the conflicts of a receipt, if it has any.
     async fn checked(&self, mut receipt: Receipt) -> Receipt {
-        let Some(check) = self.check_conflicts.get().filter(|_| receipt.has_conflicts()) else {
+        let Some(check) = self.check_conflicts.as_ref().filter(|_| receipt.has_conflicts()) else {
             return receipt;
         };
         let unchecked = receipt.clone();

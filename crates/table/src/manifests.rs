@@ -32,6 +32,9 @@ impl Table {
             let before = self.digests_of(key.epoch, deadline).await?;
             let is_known = before.contains(&key.digest);
             if is_known {
+                if before.iter().any(|digest| *digest != key.digest) {
+                    receipt.add_doubled(key.epoch);
+                }
                 receipt.known += 1;
                 continue;
             }
@@ -56,7 +59,7 @@ impl Table {
             // If two processes store two manifests at the same time, the later one reads both.
             let after = self.digests_of(key.epoch, deadline).await?;
             if after.iter().any(|digest| *digest != key.digest) {
-                receipt.doubled.push(key.epoch);
+                receipt.add_doubled(key.epoch);
             }
             receipt.stored += 1;
         }

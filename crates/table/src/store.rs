@@ -263,6 +263,10 @@ impl EpochStore for TableStore {
         true
     }
 
+    fn waits(&self) -> bool {
+        true
+    }
+
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
         let bytes = batch.iter().map(Bundle::stored_bytes).sum();
         self.start(bytes, reply, |table, deadline| async move { table.put(batch, deadline).await })

@@ -103,7 +103,7 @@ impl Table {
             receipt.stored += u64::from(is_new);
             receipt.known += u64::from(!is_new);
             if is_equivocation {
-                receipt.equivocations.push((key.device, key.index));
+                receipt.add_equivocation(key.device, key.index);
             }
         }
         Ok(receipt)
@@ -160,10 +160,9 @@ impl Table {
             let key = bundle.key();
             let schema = bundle.schema();
             self.put_schema(schema.digest, &schema.bytes, deadline).await?;
-            let (mut is_present, mut is_known, mut is_twin) = (false, false, false);
+            let (mut is_known, mut is_twin) = (false, false);
             for (digest, kept) in stored.get(&key.index).into_iter().flatten() {
                 let is_same = *digest == key.digest;
-                is_present |= is_same;
                 is_known |= is_same && !bundle.adds_to(*kept);
                 is_twin |= !is_same;
             }
@@ -173,7 +172,7 @@ impl Table {
             if !is_known {
                 rows.push(self.seal_row(bundle, deadline).await?);
             }
-            states.push((*place, key, is_present, is_known, is_twin));
+            states.push((*place, key, is_known, is_twin));
         }
         self.put_seals(rows, newest.is_none(), deadline).await?;
         let mut around = self.around(device, &range, run.len(), deadline).await?;
@@ -192,7 +191,7 @@ impl Table {
             around = self.around(device, &range, run.len(), deadline).await?;
         }
         let mut outcomes = Vec::with_capacity(run.len());
-        for (place, key, is_present, is_known, is_twin) in states {
+        for (place, key, is_known, is_twin) in states {
             let at = around.at.get(&key.index).map_or(&[][..], Vec::as_slice);
             if !at.contains(&key.digest) {
                 return Err(Fault::seal(key, "it was stored, but cannot be read"));
@@ -201,7 +200,7 @@ impl Table {
             if is_twin_now && !is_twin {
                 self.list_equivocation(&key, deadline).await?;
             }
-            let is_equivocation = !is_present && !is_known && (is_twin || is_twin_now);
+            let is_equivocation = is_twin || is_twin_now;
             outcomes.push((place, Outcome { is_new: !is_known, is_equivocation }));
         }
         if !around.is_ordered {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use moteseal_api::NamedError as _;
+use moteseal_cloud::Limits;
 use moteseal_cloud::conflicts::{self, Unproven};
 use moteseal_cloud::queue::{MoreMetrics, Queue, Reached as Waits};
 use moteseal_service::{Monitor, Monitored};
 use moteseal_store::EpochStore;
 use moteseal_stream::{
-    CheckConflicts, IntakeLimits, NoStore, Reached, Settings, Stream, StreamError, StreamStore,
-    SyncCheck, Worker, WorkerCounts, WorkerLimits,
+    BATCH_BYTES, CheckConflicts, IntakeLimits, NoStore, Reached, Settings, Stream, StreamError,
+    StreamStore, SyncCheck, Worker, WorkerCounts, WorkerLimits,
 };
 use moteseal_verify::Roster;
 use tokio::sync::watch;
@@ -120,6 +121,18 @@ impl Roles {
         Ok(Some(roles))
     }
 
+    /// Checks that workers store what this process accepts. A batch has little more than the bytes of its upload.
+    pub(crate) fn check_limits(self, limits: &Limits) -> Result<(), Failure> {
+        let most = BATCH_BYTES / 2;
+        if self.intake && limits.body_bytes as u64 > most {
+            return Err(Failure::usage(format_args!(
+                "--limit body_bytes={}: workers do not store longer uploads than {most} bytes; set at most that",
+                limits.body_bytes
+            )));
+        }
+        Ok(())
+    }
+
     /// Returns whether the process has the HTTP interface of a cloud.
     pub(crate) const fn has_cloud(self) -> bool {
         self.intake || self.serve
@@ -166,8 +179,8 @@ pub(crate) async fn start(
         && let Some(store) = &store
     {
         let stream = connect(moteseal_stream::Role::Worker).await?;
-        let new = Worker::new(stream, Arc::clone(store), WorkerLimits::default()).await?;
-        let new = new.with_check(check_conflicts(rosters));
+        let check = Some(check_conflicts(rosters));
+        let new = Worker::new(stream, Arc::clone(store), check, WorkerLimits::default()).await?;
         let (stop, mut stopped) = watch::channel(false);
         let counts = new.counts();
         let task = tokio::spawn(new.run(async move {

@@ -23,17 +23,17 @@ use moteseal_seal::follow::Limits as SealLimits;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::stream::Item;
 use moteseal_service::{Held, Peer};
-use moteseal_store::Bundle;
+use moteseal_store::{Bundle, ReadError as StoreError};
 use moteseal_verify::{Bundles, Event, Proven, ReadError, StreamReader, manifest};
 use serde::Deserialize;
-use tracing::warn;
 
 use crate::access::Grant;
 use crate::ingest::{Acknowledged, INLINE, Room, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
-use crate::state::{Finding, Shared};
+use crate::state::Shared;
+use crate::streaming::unreadable;
 use crate::summary::Mark;
 use crate::turns::Turn;
 
@@ -119,8 +119,9 @@ pub(crate) async fn verified(
     // the store. The request waits for the memory of both copies together, and later for no other
     // memory. Requests therefore cannot block each other.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
-    let verified =
-        if is_cheap(&body) { verify_inline(shared, (pruned, &grant), &body)? } else { None };
+    // The verification may read from the store.
+    let is_inline = !shared.store.waits() && is_cheap(&body);
+    let verified = if is_inline { verify_inline(shared, (pruned, &grant), &body)? } else { None };
     if let Some(bundles) = verified {
         return Ok((bundles, (room, more)));
     }
@@ -177,9 +178,18 @@ fn verify(
     pause: impl Fn(),
 ) -> Result<Vec<Bundle>, Refusal> {
     let accepted: Mutex<Accepted> = Mutex::default();
+    let unavailable = Mutex::new(None);
     let known = |device, index| {
         let accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        accepted.digests.get(&(device, index)).copied().or_else(|| known(shared, device, index))
+        let known = || match known(shared, device, index) {
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::Closed)) => {
+                unavailable.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                None
+            }
+            // If the row is damaged, the sender can state the predecessor's digest.
+            known => known.ok().flatten(),
+        };
+        accepted.digests.get(&(device, index)).copied().or_else(known)
     };
     let limits = SealLimits { max_events: shared.limits.events };
     let roster = shared.roster();
@@ -209,8 +219,11 @@ fn verify(
         pause();
         Ok(())
     };
-    reader.feed(body, &mut visit)?;
-    reader.finish(&mut visit)?;
+    let read = reader.feed(body, &mut visit).and_then(|()| reader.finish(&mut visit));
+    if let Err(refusal) = read {
+        let unavailable = unavailable.into_inner().unwrap_or_else(PoisonError::into_inner);
+        return Err(unavailable.map_or(refusal, unreadable));
+    }
     Ok(accepted.into_inner().unwrap_or_else(PoisonError::into_inner).bundles)
 }
 
@@ -351,11 +364,15 @@ struct Accepted {
 
 /// Returns the digest of a stored seal. Returns `None` if the device signed several seals under
 /// that index, because the sender must then state the predecessor's digest in `prev`.
-fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> {
-    match &shared.store.seals_at(device, index).ok()?[..] {
+fn known(
+    shared: &Shared,
+    device: DeviceId,
+    index: SealIndex,
+) -> Result<Option<Digest>, StoreError> {
+    Ok(match &shared.store.seals_at(device, index)?[..] {
         [only] => Some(only.key().digest),
         _ => None,
-    }
+    })
 }
 
 /// Stores verified bundles and returns once they are durable.
@@ -368,17 +385,8 @@ pub(crate) async fn store(
         return Ok((Receipt::default(), None));
     }
     let mark = Mark::of_bundles(&shared.summaries, &bundles);
-    let receipt = stored(shared, peer, mark, |reply| shared.store.submit(bundles, reply)).await?;
-    shared.metrics.stored.increment(receipt.stored);
-    shared.metrics.known.increment(receipt.known);
-    shared.metrics.queued.increment(receipt.queued);
-    shared.metrics.conflicts.increment(receipt.equivocations.len() as u64);
-    let is_logged = |(device, _): &&(DeviceId, SealIndex)| {
-        shared.findings_log.allows(Finding::Equivocation(*device))
-    };
-    for (device, index) in receipt.equivocations.iter().filter(is_logged) {
-        warn!(%device, %index, "the device signed different seals under one index");
-    }
+    let submit = |reply| shared.store.submit(bundles, reply);
+    let receipt = stored(shared, peer, &shared.metrics.bundles, mark, submit).await?;
     let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict {
         device: device.to_string(),
         index: index.0,

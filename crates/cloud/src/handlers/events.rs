@@ -27,17 +27,16 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::{Directory as _, NoKey};
 use moteseal_seal::UrgentEvent;
 use moteseal_service::{Held, Peer};
-use moteseal_store::{StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
+use moteseal_store::{Reply, StoredUrgent, UrgentLimits, UrgentPage, UrgentPlace};
 use moteseal_verify::urgent::{self, UrgentStreamError};
 use moteseal_verify::{Roster, write};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::access::Grant;
 use crate::ingest::{Acknowledged, INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
-use crate::state::{Finding, Shared};
+use crate::state::Shared;
 use crate::streaming::{counted, unreadable};
 use crate::summary::Mark;
 use crate::turns::Turn;
@@ -95,7 +94,7 @@ pub(crate) async fn verify_and_store(
     // The upload needs memory for two copies in addition to the body: one that is verified and one
     // for the store.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
-    let (events, _room) = if body.len() <= INLINE_BYTES {
+    let (events, _room) = if body.len() <= INLINE_BYTES && !shared.store.waits() {
         (verify(shared, &grant, &body, &mut || ())?, (room, more))
     } else {
         let work = move |shared: &Shared, turn: &Turn| {
@@ -107,20 +106,18 @@ pub(crate) async fn verify_and_store(
         return Ok((EventReceipt::default(), None));
     }
     let mark = Mark::of_events(&shared.summaries);
-    let receipt =
-        stored(shared, peer, mark, |reply| shared.store.submit_urgent(events, reply)).await?;
-    shared.metrics.urgent_stored.increment(receipt.stored);
-    shared.metrics.urgent_known.increment(receipt.known);
-    shared.metrics.queued.increment(receipt.queued);
-    shared.metrics.conflicts.increment(receipt.doubled_events.len() as u64);
-    if receipt.stored > 0 {
-        shared.urgent.send_modify(|count| *count = count.wrapping_add(1));
-    }
-    for (device, index, seq) in &receipt.doubled_events {
-        if shared.findings_log.allows(Finding::Equivocation(*device)) {
-            warn!(%device, %index, %seq, "the device signed different urgent events for one place");
-        }
-    }
+    let urgent = shared.urgent.clone();
+    let submit = |reply: Reply| {
+        let reply: Reply = Box::new(move |result| {
+            let is_new = result.as_ref().is_ok_and(|receipt| receipt.stored > 0);
+            reply(result);
+            if is_new {
+                urgent.send_modify(|count| *count = count.wrapping_add(1));
+            }
+        });
+        shared.store.submit_urgent(events, reply)
+    };
+    let receipt = stored(shared, peer, &shared.metrics.events, mark, submit).await?;
     let conflicts = receipt.doubled_events.iter().map(|(device, index, seq)| EventConflict {
         device: device.to_string(),
         index: index.0,

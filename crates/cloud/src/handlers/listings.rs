@@ -27,13 +27,22 @@ use crate::turns::Turn;
 /// The number of devices that are read from the store at a time.
 const PAGE: usize = 1024;
 
+/// The query parameters of a listing of devices.
+#[derive(Deserialize)]
+pub(crate) struct Of {
+    device: Option<String>,
+}
+
 /// Handles `GET /v1/devices`.
 pub(crate) async fn devices(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
+    of: Result<Query<Of>, QueryRejection>,
 ) -> Result<Response<Body>, Refusal> {
-    let devices = |shared: &Shared| {
-        let heads = heads(shared).map_err(unreadable)?;
+    let Query(of) = of.map_err(|error| Refusal::bad_query(error.body_text()))?;
+    let only = of.device.map(|text| device(&shared, &text)).transpose()?;
+    let devices = move |shared: &Shared| {
+        let heads = heads(shared, only).map_err(unreadable)?;
         let roster = shared.roster();
         let entry = |device: &moteseal_verify::roster::Device| DeviceEntry {
             id: device.id.to_string(),
@@ -48,15 +57,26 @@ pub(crate) async fn devices(
             group: roster.group_name().to_owned(),
             roster_version: roster.version(),
             roster_digest: roster.digest().to_string(),
-            devices: roster.devices().map(entry).collect(),
+            devices: roster
+                .devices()
+                .filter(|device| only.is_none_or(|only| only == device.id))
+                .map(entry)
+                .collect(),
         })
     };
     let list = read(&shared, devices).await?;
     counted(&shared, peer, Json(list).into_response())
 }
 
-fn heads(shared: &Shared) -> Result<HashMap<DeviceId, Head>, ReadError> {
+/// Reads the newest seal of each device, or of one.
+fn heads(shared: &Shared, only: Option<DeviceId>) -> Result<HashMap<DeviceId, Head>, ReadError> {
     let mut heads = HashMap::new();
+    if let Some(device) = only {
+        let before = u64::from_be_bytes(device.0).checked_sub(1);
+        let next = shared.store.devices(before.map(|id| DeviceId(id.to_be_bytes())), 1)?;
+        heads.extend(next.into_iter().map(|head| (head.key.device, head)));
+        return Ok(heads);
+    }
     let mut after = None;
     loop {
         let page = shared.store.devices(after, PAGE)?;

@@ -19,14 +19,13 @@ use moteseal_store::StoredManifest;
 use moteseal_verify::{ManifestError, manifest, write};
 use serde::Deserialize;
 use tokio::sync::mpsc;
-use tracing::warn;
 
 use crate::access::Grant;
 use crate::ingest::{Acknowledged, INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
-use crate::state::{Finding, Shared};
+use crate::state::Shared;
 use crate::streaming::{AHEAD, Outgoing, Piece, respond, response_permit, unreadable};
 use crate::summary::Mark;
 use crate::turns::Turn;
@@ -81,19 +80,8 @@ pub(crate) async fn verify_and_store(
     };
     let manifests = vec![manifest];
     let mark = Mark::of_manifests(&shared.summaries, &manifests);
-    let receipt =
-        stored(shared, peer, mark, |reply| shared.store.submit_manifests(manifests, reply)).await?;
-    shared.metrics.manifests_stored.increment(receipt.stored);
-    shared.metrics.manifests_known.increment(receipt.known);
-    shared.metrics.queued.increment(receipt.queued);
-    shared.metrics.manifests_doubled.increment(receipt.doubled.len() as u64);
-    for epoch in receipt
-        .doubled
-        .iter()
-        .filter(|epoch| shared.findings_log.allows(Finding::TwoManifests(**epoch)))
-    {
-        warn!(%epoch, "the coordinator signed different manifests of one epoch");
-    }
+    let submit = |reply| shared.store.submit_manifests(manifests, reply);
+    let receipt = stored(shared, peer, &shared.metrics.manifests, mark, submit).await?;
     let answer = ManifestReceipt {
         stored: receipt.stored,
         known: receipt.known,

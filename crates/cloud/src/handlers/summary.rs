@@ -214,7 +214,8 @@ fn refusal(error: NoSummary) -> Refusal {
         ),
         NoSummary::TooManyBlocks => Refusal::new(
             ProblemType::STORE_FAILED,
-            "the store is too large for summaries; it cannot be followed or exported",
+            "the store has more blocks than the limit summary_blocks, so it cannot be followed or exported; \
+             start the cloud with a higher limit",
         ),
     }
 }

@@ -19,7 +19,12 @@ impl Bed {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = RedbStore::open(&directory.path().join("s.redb"), Options::default()).unwrap();
-        Self { store, of: Arc::default(), start: Instant::now(), _directory: directory }
+        Self {
+            store,
+            of: Arc::new(Summaries::new(1 << 22)),
+            start: Instant::now(),
+            _directory: directory,
+        }
     }
 
     fn at(&self, seconds: u64) -> Instant {
@@ -113,7 +118,7 @@ fn an_upload_that_a_reading_missed_stays_in_the_summary() {
     let mut mote = Mote::new("one", false);
     bed.first();
     let reading = bed.plan(300, None).reading.unwrap();
-    let kept = read_all(&bed.store);
+    let kept = read_all(&bed.store, 1 << 22);
     bed.upload(&mut mote, 1);
     assert_eq!(bed.seals(), 1);
     reading.end(&bed.store, kept, bed.at(301)).unwrap();

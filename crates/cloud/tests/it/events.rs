@@ -22,19 +22,19 @@ pub(crate) fn event(mote: &Mote, seq: u64, value: u32) -> Vec<u8> {
     mote.urgent((0, 3, seq), &value.to_be_bytes(), None)
 }
 
-async fn put(cloud: &Running, body: Vec<u8>) -> reqwest::Response {
+pub(crate) async fn put(cloud: &Running, body: Vec<u8>) -> reqwest::Response {
     let request = cloud.http.put(cloud.at(paths::EVENTS)).header("content-type", CBOR_SEQ);
     request.body(body).send().await.unwrap()
 }
 
-async fn stored(cloud: &Running, events: &[Vec<u8>]) -> EventReceipt {
+pub(crate) async fn stored(cloud: &Running, events: &[Vec<u8>]) -> EventReceipt {
     let response = put(cloud, stream(events)).await;
     assert_eq!(response.status(), 200);
     response.json().await.unwrap()
 }
 
 /// Returns the values of the events after a cursor, and the cursor after them.
-async fn listed(
+pub(crate) async fn listed(
     cloud: &Running,
     roster: &Roster,
     after: Option<&str>,

@@ -1,7 +1,9 @@
 //! Summaries of a store to which other processes write.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use moteseal_api::paths;
@@ -15,19 +17,47 @@ use moteseal_store::{
     Bundle, EpochStore, Equivocation, Head, ManifestKey, PutError, ReadError, RedbStore, Reply,
     StoredManifest, StoredSeal, StoredUrgent, UrgentKey, UrgentLimits, UrgentPage, UrgentPlace,
 };
+use tokio::sync::oneshot;
 
 use crate::follow::client;
 use crate::testbed::{Mote, Running, group, open_store};
 
-/// A store that states that other processes write to it. While the gate is locked, it lists no devices.
-struct Shared {
-    store: Arc<RedbStore>,
-    gate: Arc<Mutex<()>>,
+/// A store that may state that it is on other machines, and that other processes write to it.
+pub(crate) struct Gated {
+    pub(crate) store: Arc<RedbStore>,
+    /// While it is locked, the store neither lists devices nor acknowledges urgent events.
+    pub(crate) gate: Arc<Mutex<()>>,
+    /// While it is locked, the reads that uploads need wait.
+    pub(crate) reads: Arc<Mutex<()>>,
+    /// Whether these reads fail.
+    pub(crate) is_away: Arc<AtomicBool>,
+    pub(crate) is_shared: bool,
 }
 
-impl EpochStore for Shared {
+impl Gated {
+    pub(crate) fn new(store: &Arc<RedbStore>, is_shared: bool) -> Self {
+        let store = Arc::clone(store);
+        let (gate, reads, is_away) = (Arc::default(), Arc::default(), Arc::default());
+        Self { store, gate, reads, is_away, is_shared }
+    }
+
+    /// Waits like a read of an upload, and fails if the store is away.
+    fn pass(&self) -> Result<(), ReadError> {
+        drop(self.reads.lock().unwrap());
+        match self.is_away.load(Ordering::Relaxed) {
+            true => Err(ReadError::Unavailable { what: "it is away".to_owned() }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl EpochStore for Gated {
     fn is_shared(&self) -> bool {
-        true
+        self.is_shared
+    }
+
+    fn waits(&self) -> bool {
+        self.is_shared
     }
 
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
@@ -43,6 +73,11 @@ impl EpochStore for Shared {
     }
 
     fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError> {
+        let gate = Arc::clone(&self.gate);
+        let reply: Reply = Box::new(move |result| {
+            drop(gate.lock().unwrap());
+            reply(result);
+        });
         self.store.submit_urgent(events, reply)
     }
 
@@ -64,6 +99,7 @@ impl EpochStore for Shared {
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
+        self.pass()?;
         self.store.urgent_bytes(device)
     }
 
@@ -74,6 +110,7 @@ impl EpochStore for Shared {
         after: Option<ManifestKey>,
         limit: usize,
     ) -> Result<Vec<StoredManifest>, ReadError> {
+        self.pass()?;
         self.store.manifests(since, until, after, limit)
     }
 
@@ -101,6 +138,7 @@ impl EpochStore for Shared {
     }
 
     fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
+        self.pass()?;
         self.store.seals_at(device, index)
     }
 
@@ -121,6 +159,32 @@ impl EpochStore for Shared {
     }
 }
 
+/// A closed gate. A thread holds it, because a task must not hold it while it waits.
+pub(crate) struct Closed {
+    open: mpsc::Sender<()>,
+    holder: thread::JoinHandle<()>,
+}
+
+impl Closed {
+    pub(crate) async fn close(gate: &Arc<Mutex<()>>) -> Self {
+        let gate = Arc::clone(gate);
+        let (open, opened) = mpsc::channel();
+        let (closed, is_closed) = oneshot::channel();
+        let holder = thread::spawn(move || {
+            let _gate = gate.lock().unwrap();
+            closed.send(()).unwrap();
+            opened.recv().unwrap();
+        });
+        is_closed.await.unwrap();
+        Self { open, holder }
+    }
+
+    pub(crate) fn open(self) {
+        self.open.send(()).unwrap();
+        self.holder.join().unwrap();
+    }
+}
+
 /// Two clouds with one store, and the gate of the second.
 struct Bed {
     worker: Running,
@@ -134,12 +198,11 @@ impl Bed {
     async fn new() -> Self {
         let (roster, mut motes) = group(&["a"]);
         let directory = tempfile::tempdir().unwrap();
-        let (store, gate) = (open_store(directory.path()), Arc::default());
-        let shared = || -> Arc<dyn EpochStore> {
-            Arc::new(Shared { store: Arc::clone(&store), gate: Arc::clone(&gate) })
-        };
+        let store = open_store(directory.path());
+        let shared = Gated::new(&store, true);
+        let gate = Arc::clone(&shared.gate);
         let worker = Cloud::bind(Config::new(roster.clone()), Arc::clone(&store) as _).await;
-        let serve = Cloud::bind(Config::new(roster), shared()).await.unwrap();
+        let serve = Cloud::bind(Config::new(roster), Arc::new(shared)).await.unwrap();
         Self {
             worker: Running::of(worker.unwrap(), Arc::clone(&store)),
             serve: Running::of(serve, store),
@@ -160,10 +223,6 @@ impl Bed {
         let response = self.serve.get(path).await;
         assert_eq!(response.status(), 200, "{path}");
         response.json::<Summary>().await.unwrap().seals.count
-    }
-
-    fn close(gate: &Mutex<()>) -> MutexGuard<'_, ()> {
-        gate.lock().unwrap()
     }
 
     async fn stop(self) {
@@ -203,16 +262,7 @@ async fn requests_without_a_token_do_not_wait_while_the_store_is_read_again() {
     bed.put(1).await;
     assert_eq!(bed.seals(paths::SUMMARY).await, 1);
     bed.put(2).await;
-    let gate = Arc::clone(&bed.gate);
-    let (opened, open) = std::sync::mpsc::channel::<()>();
-    let (closed, is_closed) = tokio::sync::oneshot::channel();
-    // The gate is held on a thread, because it must not be held while a task waits.
-    let holder = std::thread::spawn(move || {
-        let _gate = Bed::close(&gate);
-        closed.send(()).unwrap();
-        open.recv().unwrap();
-    });
-    is_closed.await.unwrap();
+    let closed = Closed::close(&bed.gate).await;
     let response = bed.serve.get(&fresh("a")).await;
     assert_eq!(response.status(), 503);
     assert!(response.headers().contains_key("retry-after"));
@@ -220,8 +270,29 @@ async fn requests_without_a_token_do_not_wait_while_the_store_is_read_again() {
     let start = Instant::now();
     assert_eq!(bed.seals(paths::SUMMARY).await, 1);
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    opened.send(()).unwrap();
-    holder.join().unwrap();
+    closed.open();
     assert_eq!(bed.seals(&fresh("a")).await, 2);
     bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_with_more_blocks_than_the_limit_has_no_summaries_until_the_limit_is_raised() {
+    let (roster, mut motes) = group(&["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    let store = open_store(directory.path());
+    for (limit, status) in [(1, 500), (2, 200)] {
+        let mut config = Config::new(roster.clone());
+        config.limits.set(&format!("summary_blocks={limit}")).unwrap();
+        let cloud = Cloud::bind(config, Arc::clone(&store) as _).await.unwrap();
+        let cloud = Running::of(cloud, Arc::clone(&store));
+        for mote in &mut motes {
+            assert_eq!(cloud.put(mote.seal(Star, limit, true, &[1])).await.status(), 200);
+        }
+        for _ in 0..2 {
+            let response = cloud.get(paths::SUMMARY).await;
+            assert_eq!(response.status(), status);
+            assert_eq!(response.text().await.unwrap().contains("summary_blocks"), status == 500);
+        }
+        cloud.stop().await;
+    }
 }

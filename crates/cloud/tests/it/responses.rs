@@ -278,6 +278,18 @@ async fn bundles_listings_and_explanations_match_the_uploads() {
         (None, &motes[1].id.to_string())
     );
 
+    for only in ["a", "quiet"] {
+        let id = entry(only).id.clone();
+        let path = format!("{}?device={id}", paths::DEVICES);
+        let list: DeviceList = cloud.get(&path).await.json().await.unwrap();
+        let [found] = &list.devices[..] else { panic!("{only}: {:?}", list.devices) };
+        assert_eq!((&found.id, &found.newest), (&id, &entry(only).newest));
+    }
+    for (id, status) in [("0", 400), ("0000000000000000", 404), ("ffffffffffffffff", 404)] {
+        let response = cloud.get(&format!("{}?device={id}", paths::DEVICES)).await;
+        assert_eq!(response.status(), status, "{id}");
+    }
+
     let mut from = Some(SealIndex(0));
     let mut seals = Vec::new();
     while let Some(next) = from {

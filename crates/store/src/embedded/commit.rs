@@ -163,7 +163,13 @@ pub(super) fn commit(
                 // A body that is stored in pieces must stay in pieces, because readers may be
                 // reading it.
                 let mut in_pieces = bundle.stored_bytes() > ROW;
-                if place == Place::Known {
+                let (device, index) = (bundle.key.device, bundle.key.index);
+                if let Place::Known { equivocates: true }
+                | Place::Between { equivocates: true, .. } = place
+                {
+                    receipt.add_equivocation(device, index);
+                }
+                if let Place::Known { .. } = place {
                     let row = seals.get(key)?;
                     let fewer = row
                         .as_ref()
@@ -205,13 +211,11 @@ pub(super) fn commit(
                     }
                 }
                 receipt.stored += 1;
-                let (device, index) = (bundle.key.device, bundle.key.index);
                 if let Place::Between { equivocates, ordered } = place {
                     if equivocates {
                         transaction
                             .open_table(EQUIVOCATIONS)?
                             .insert(index_key(device, index), ())?;
-                        receipt.equivocations.push((device, index));
                     }
                     if !ordered {
                         transaction.open_table(UNORDERED)?.insert(device.0, ())?;
@@ -246,18 +250,17 @@ fn put_manifests(
 ) -> Result<(), redb::Error> {
     for manifest in manifests {
         let key = manifest.key.to_bytes();
-        if table.get(key)?.is_some() {
+        let is_known = table.get(key)?.is_some();
+        let of_epoch = |digest| ManifestKey { epoch: manifest.key.epoch, digest }.to_bytes();
+        let of_epoch = table.range(of_epoch(Digest([0; 32]))..=of_epoch(Digest([0xff; 32])))?;
+        for other in of_epoch.take(2) {
+            if other?.0.value() != key {
+                receipt.add_doubled(manifest.key.epoch);
+            }
+        }
+        if is_known {
             receipt.known += 1;
             continue;
-        }
-        let of_epoch = |digest| ManifestKey { epoch: manifest.key.epoch, digest }.to_bytes();
-        let other = table
-            .range(of_epoch(Digest([0; 32]))..=of_epoch(Digest([0xff; 32])))?
-            .next()
-            .transpose()?
-            .is_some();
-        if other {
-            receipt.doubled.push(manifest.key.epoch);
         }
         table.insert(key, &manifest.bytes[..])?;
         receipt.stored += 1;
@@ -268,12 +271,11 @@ fn put_manifests(
 /// The position of a bundle among the stored bundles of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The bundle's seal is already stored.
-    Known,
+    /// The bundle's seal is already stored. `equivocates`: another seal has the same index.
+    Known { equivocates: bool },
     /// After all other bundles of its device.
     Last,
-    /// Anywhere else. `equivocates`: another seal has the same index. `ordered`: the epochs still
-    /// ascend with the indices.
+    /// Anywhere else. `ordered`: the epochs still ascend with the indices.
     Between { equivocates: bool, ordered: bool },
 }
 
@@ -295,12 +297,13 @@ impl Place {
                 return Ok(Self::Last);
             }
         }
+        let key = bundle.key.to_bytes();
         let mut equivocates = false;
-        for entry in seals.range(keys(device, index, index))? {
-            if entry?.0.value() == bundle.key.to_bytes() {
-                return Ok(Self::Known);
-            }
-            equivocates = true;
+        for entry in seals.range(keys(device, index, index))?.take(2) {
+            equivocates |= entry?.0.value() != key;
+        }
+        if seals.get(key)?.is_some() {
+            return Ok(Self::Known { equivocates });
         }
         let previous = match index.0.checked_sub(1) {
             Some(index) => neighbour(seals, keys(device, SealIndex(0), SealIndex(index)), true)?,

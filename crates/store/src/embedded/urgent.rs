@@ -85,12 +85,15 @@ pub(super) fn put(
     let mut schemas = transaction.open_table(super::SCHEMAS)?;
     for event in events {
         let StoredUrgent { key, epoch, schema, bytes: signed } = event;
-        if table.get(key.to_bytes())?.is_some() {
+        let is_known = table.get(key.to_bytes())?.is_some();
+        for other in table.range(place(key))?.take(2) {
+            if other?.0.value() != key.to_bytes() {
+                receipt.add_doubled_event(key.device, key.index, key.seq);
+            }
+        }
+        if is_known {
             receipt.known += 1;
             continue;
-        }
-        if table.range(place(key))?.next().transpose()?.is_some() {
-            receipt.doubled_events.push((key.device, key.index, key.seq));
         }
         if schemas.get(schema.digest.0)?.is_none() {
             schemas.insert(schema.digest.0, &schema.bytes[..])?;

@@ -12,8 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use moteseal_api::NamedError as _;
-use moteseal_core::record::Scheme;
-use moteseal_core::record::SealIndex;
+use moteseal_core::record::{DeviceId, Scheme, SealIndex};
 use moteseal_store::check::check;
 use moteseal_store::conformance::{Made, Mote, Motes, assert_reads_back};
 use moteseal_store::{DiscardedJournal, EpochStore, Options, Receipt, RedbStore, discard_journal};
@@ -366,6 +365,14 @@ fn receipts_are_exact_under_concurrent_duplicates() {
                         [first, (first + 1) % made.len(), first].map(|i| made[i].bundle.clone());
                     let receipt = store.put(batch.to_vec()).unwrap();
                     assert_eq!(receipt.stored + receipt.known, 3);
+                    let named: BTreeSet<_> = receipt.equivocations.iter().collect();
+                    assert_eq!(named.len(), receipt.equivocations.len(), "each index once");
+                    let is_in_batch = |(device, index): &(DeviceId, SealIndex)| {
+                        batch
+                            .iter()
+                            .any(|of| (of.key().device, of.key().index) == (*device, *index))
+                    };
+                    assert!(receipt.equivocations.iter().all(is_in_batch));
                     total.stored += receipt.stored;
                     total.known += receipt.known;
                     total.equivocations.extend(receipt.equivocations);
@@ -377,12 +384,13 @@ fn receipts_are_exact_under_concurrent_duplicates() {
     let totals: Vec<Receipt> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
     let stored: u64 = totals.iter().map(|total| total.stored).sum();
     assert_eq!(stored, made.len() as u64, "each seal is counted as new once");
-    let equivocations: Vec<SealIndex> =
+    let named: BTreeSet<SealIndex> =
         totals.iter().flat_map(|total| &total.equivocations).map(|(_, index)| *index).collect();
-    assert_eq!(
-        (equivocations.len(), equivocations.into_iter().collect::<BTreeSet<_>>()),
-        (forks.len(), forks)
-    );
+    assert_eq!(named, forks);
+    let again = store.put(made.iter().map(|made| made.bundle.clone()).collect()).unwrap();
+    let expected: Vec<_> = forks.into_iter().map(|index| (mote.device(), index)).collect();
+    let known = made.len() as u64;
+    assert_eq!(again, Receipt { known, equivocations: expected, ..Receipt::default() });
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 }
 

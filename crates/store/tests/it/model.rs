@@ -47,17 +47,15 @@ impl EpochStore for Model {
         for bundle in batch {
             let key = bundle.key();
             let stored = state.all().find(|seal| seal.key() == key);
+            let is_twin = |other: &&SealKey| {
+                (other.device, other.index) == (key.device, key.index) && **other != key
+            };
+            if state.seals.keys().any(|other| is_twin(&other)) {
+                receipt.add_equivocation(key.device, key.index);
+            }
             if stored.as_ref().is_some_and(|stored| bundle.kept() & !stored.kept() == 0) {
                 receipt.known += 1;
                 continue;
-            }
-            if stored.is_none()
-                && state
-                    .seals
-                    .keys()
-                    .any(|other| (other.device, other.index) == (key.device, key.index))
-            {
-                receipt.equivocations.push((key.device, key.index));
             }
             let (head, body) = bundle.rows();
             state.seals.insert(key, (head.to_vec(), body.to_vec()));
@@ -78,12 +76,12 @@ impl EpochStore for Model {
         let mut state = self.state.lock().unwrap();
         for manifest in manifests {
             let key = manifest.key();
+            if state.manifests.keys().any(|other| other.epoch == key.epoch && *other != key) {
+                receipt.add_doubled(key.epoch);
+            }
             if state.manifests.contains_key(&key) {
                 receipt.known += 1;
                 continue;
-            }
-            if state.manifests.keys().any(|other| other.epoch == key.epoch) {
-                receipt.doubled.push(key.epoch);
             }
             state.manifests.insert(key, manifest);
             receipt.stored += 1;
@@ -98,17 +96,17 @@ impl EpochStore for Model {
         let mut state = self.state.lock().unwrap();
         for event in events {
             let key = event.key();
+            let is_twin = |other: &StoredUrgent| {
+                let other = other.key();
+                (other.device, other.index, other.seq) == (key.device, key.index, key.seq)
+                    && other != key
+            };
+            if state.urgent.iter().any(is_twin) {
+                receipt.add_doubled_event(key.device, key.index, key.seq);
+            }
             if state.urgent.iter().any(|other| other.key() == key) {
                 receipt.known += 1;
                 continue;
-            }
-            let place = (key.device, key.index, key.seq);
-            let is_place = |other: &StoredUrgent| {
-                let key = other.key();
-                (key.device, key.index, key.seq) == place
-            };
-            if state.urgent.iter().any(is_place) {
-                receipt.doubled_events.push(place);
             }
             state.schemas.insert(event.schema().digest, event.schema().bytes.clone());
             state.urgent.push(event);

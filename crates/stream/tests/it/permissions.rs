@@ -61,7 +61,8 @@ async fn each_role_can_do_its_work_and_nothing_else() {
         position = put(&intake, batch).await.unwrap().position.unwrap();
     }
     let stream = Stream::connect(user(Duty::Worker)).await.unwrap();
-    let worker = moteseal_stream::Worker::new(stream, Arc::clone(&store.store), worker_limits());
+    let worker =
+        moteseal_stream::Worker::new(stream, Arc::clone(&store.store), None, worker_limits());
     let worker = worker.await.unwrap();
     let counts = worker.counts();
     let task = tokio::spawn(worker.run(std::future::pending()));
@@ -131,7 +132,8 @@ async fn attempts_find_what_each_user_may_do_and_change_nothing() {
     let direct = Store::new();
     direct.store.put(bundles("kept", 1, 20_000)).unwrap();
     let stream = Stream::connect(worker).await.unwrap();
-    let worker = moteseal_stream::Worker::new(stream, Arc::clone(&store.store), worker_limits());
+    let worker =
+        moteseal_stream::Worker::new(stream, Arc::clone(&store.store), None, worker_limits());
     let worker = worker.await.unwrap();
     let counts = worker.counts();
     let task = tokio::spawn(worker.run(std::future::pending()));

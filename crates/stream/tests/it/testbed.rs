@@ -181,7 +181,7 @@ impl Running {
         limits: WorkerLimits,
     ) -> Self {
         let stream = connect(server, name, Role::Worker).await;
-        let worker = Worker::new(stream, store, limits).await.unwrap();
+        let worker = Worker::new(stream, store, None, limits).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let counts = worker.counts();
         let task = tokio::spawn(worker.run(async { drop(stopped.await) }));

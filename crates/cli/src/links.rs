@@ -1,7 +1,7 @@
 //! The links in configurations: over MQTT or CoAP, by the scheme of the address.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -14,6 +14,7 @@ use moteseal_net::any::{CertificateFiles, CoapAddress};
 use moteseal_net::coap::{Address, CoapParent, Security};
 use moteseal_net::mqtt::{self, MqttParent};
 use moteseal_net::{AnyParent, LinkError, ParentAddress, dtls};
+use moteseal_service::Reloaded;
 use zeroize::Zeroizing;
 
 use crate::config::{Certificates, link_options};
@@ -153,9 +154,7 @@ impl Listen<'_> {
                 let config =
                     with_keys(dtls::ServerConfig::new(), (group, secret), parent.membership());
                 let config = match self.certificates {
-                    Some(files) => {
-                        config.with_certificates(files.load(folder).map_err(in_key("coaps"))?)
-                    }
+                    Some(files) => files.present(config, folder).map_err(in_key("coaps"))?,
                     None => config,
                 };
                 let bound =
@@ -188,23 +187,32 @@ pub(crate) fn serving(config: dtls::ServerConfig) -> Result<Security, Failure> {
     Ok(Security::Server(Box::new(server)))
 }
 
-/// Reads a certificate, its key, and the certificates of an authority.
-pub(crate) fn certificates(
-    certificate: &Path,
-    key: &Path,
-    authority: &Path,
-) -> Result<dtls::Certificates, LinkError> {
-    let authority = dtls::Authority::load(authority, SystemTime::now)?;
-    dtls::Certificates::load(certificate, key, authority)
+/// Presents a certificate to clients, and accepts those with a certificate of the authority. The files are read
+/// again after they have changed.
+pub(crate) fn with_certificates(
+    config: dtls::ServerConfig,
+    certificate: PathBuf,
+    key: PathBuf,
+    authority: PathBuf,
+) -> Result<dtls::ServerConfig, LinkError> {
+    let files = vec![certificate.clone(), key.clone(), authority.clone()];
+    let load = move || {
+        let authority = dtls::Authority::load(&authority, SystemTime::now)?;
+        dtls::Certificates::load(&certificate, &key, authority)
+    };
+    let certificates = Reloaded::new("certificate for DTLS", files, load)?;
+    Ok(config.with_current_certificates(move || certificates.current()))
 }
 
 impl Certificates {
-    /// Reads the files, whose paths are relative to `folder`.
-    pub(crate) fn load(&self, folder: &Path) -> Result<dtls::Certificates, LinkError> {
-        certificates(
-            &folder.join(&self.certificate),
-            &folder.join(&self.certificate_key),
-            &folder.join(&self.ca),
-        )
+    /// Presents the certificate in these files, whose paths are relative to `folder`.
+    fn present(
+        &self,
+        config: dtls::ServerConfig,
+        folder: &Path,
+    ) -> Result<dtls::ServerConfig, LinkError> {
+        let [certificate, key, authority] =
+            [&self.certificate, &self.certificate_key, &self.ca].map(|file| folder.join(file));
+        with_certificates(config, certificate, key, authority)
     }
 }

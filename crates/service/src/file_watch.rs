@@ -57,6 +57,8 @@ impl FileState {
 pub struct FileWatch {
     path: PathBuf,
     seen: Option<FileState>,
+    /// Whether the file may have changed after it was looked up, without a change of its state.
+    may_differ: bool,
 }
 
 impl FileWatch {
@@ -65,13 +67,25 @@ impl FileWatch {
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         let seen = FileState::of(&path).ok();
-        Self { path, seen }
+        Self { path, seen, may_differ: true }
     }
 
     /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Looks the file up. Returns whether it has changed since the last call, or may have: a file that was changed
+    /// less than two seconds before the last call may have changed again without a trace. A file that does not
+    /// exist has not changed.
+    #[must_use]
+    pub fn has_changed(&mut self) -> bool {
+        let Ok(now) = FileState::of(&self.path) else { return false };
+        let has_changed = self.may_differ || self.seen != Some(now);
+        self.seen = Some(now);
+        self.may_differ = now.is_recent(SystemTime::now());
+        has_changed
     }
 
     /// Completes when the file has changed since the last call, or when the process receives

@@ -53,6 +53,7 @@ pub mod monitor;
 mod paced_stream;
 pub mod pool;
 mod refusals;
+mod reloaded;
 mod signals;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -71,6 +72,7 @@ pub use metrics::Table;
 pub use monitor::{MetricsPage, Monitor, Monitored, MoreMetrics};
 pub use pool::{Held, Peer, Pool};
 pub use refusals::Refusals;
+pub use reloaded::Reloaded;
 pub use signals::stop_signal;
 pub use tls::{TlsError, certificate_key};
 pub use tls_files::TlsFiles;

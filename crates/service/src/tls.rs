@@ -1,5 +1,5 @@
-//! Reads TLS certificates and keys from PEM files. The cryptographic provider of the whole process
-//! is aws-lc-rs.
+//! Reads TLS certificates and keys from PEM files, and reads them again after they have changed. The
+//! cryptographic provider of the whole process is aws-lc-rs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest as _, Sha256};
-pub(crate) use tokio_rustls::TlsAcceptor;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::Accept;
 use tokio_rustls::server::TlsStream;
 
 use crate::client_key::ClientKey;
+use crate::reloaded::Reloaded;
 use crate::tls_files::TlsFiles;
 
 /// Why TLS files cannot be used.
@@ -74,14 +76,33 @@ impl TlsError {
     }
 }
 
-/// Reads the files and returns an acceptor for TLS connections with HTTP/1.1 as their application
-/// protocol.
+/// Accepts TLS connections with HTTP/1.1 as their application protocol.
+#[derive(Clone)]
+pub(crate) struct TlsAcceptor(Arc<Reloaded<ServerConfig>>);
+
+impl TlsAcceptor {
+    /// Accepts a connection with the files as they are now, or as they were when they could last be used.
+    /// Established connections do not change.
+    pub(crate) fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Accept<S> {
+        tokio_rustls::TlsAcceptor::from(self.0.current()).accept(stream)
+    }
+}
+
+/// Reads the files and returns an acceptor.
 ///
 /// # Errors
 /// [`TlsError`] names the file and the cause.
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     // This call fails if the process already has a provider. That provider is then used.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let paths = [&files.chain, &files.key].into_iter().chain(&files.client_ca).cloned().collect();
+    let files = files.clone();
+    let config = Reloaded::new("certificate", paths, move || config(&files))?;
+    Ok(TlsAcceptor(Arc::new(config)))
+}
+
+/// Reads the files.
+fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.chain)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| TlsError::Key { path: files.key.clone(), error })?;
@@ -110,7 +131,7 @@ pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(config)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -143,4 +164,149 @@ pub fn certificate_key(path: &Path) -> Result<ClientKey, TlsError> {
 fn key_of(certificate: &CertificateDer<'_>) -> Result<ClientKey, webpki::Error> {
     let certificate = webpki::EndEntityCert::try_from(certificate)?;
     Ok(ClientKey(Sha256::digest(certificate.subject_public_key_info()).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+    use std::future::pending;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::{Duration, Instant};
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use hyper::body::Incoming;
+    use hyper::service::service_fn;
+    use hyper::{Request, Response};
+    use rcgen::CertifiedKey;
+    use rustls::ClientConfig;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio_rustls::{TlsConnector, client};
+
+    use super::*;
+    use crate::{ConnectionLimits, Listener};
+
+    type Stream = client::TlsStream<TcpStream>;
+
+    struct World {
+        folder: tempfile::TempDir,
+        address: SocketAddr,
+        /// The certificates that a client accepts: all that were issued.
+        roots: RootCertStore,
+    }
+
+    impl World {
+        fn files(&self) -> TlsFiles {
+            let [chain, key] = ["chain.pem", "key.pem"].map(|name| self.folder.path().join(name));
+            TlsFiles { chain, key, client_ca: None }
+        }
+
+        fn issue(&mut self) -> CertifiedKey<rcgen::KeyPair> {
+            let pair = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+            self.roots.add(pair.cert.der().clone()).unwrap();
+            pair
+        }
+
+        fn write_chain(&self, pair: &CertifiedKey<rcgen::KeyPair>) {
+            std::fs::write(self.files().chain, pair.cert.pem()).unwrap();
+        }
+
+        fn write_key(&self, pair: &CertifiedKey<rcgen::KeyPair>) {
+            std::fs::write(self.files().key, pair.signing_key.serialize_pem()).unwrap();
+        }
+
+        async fn listen(&mut self) {
+            let local = (Ipv4Addr::LOCALHOST, 0).into();
+            let listener = Listener::bind(local, Some(&self.files())).await.unwrap();
+            self.address = listener.address();
+            let service = service_fn(|_: Request<Incoming>| async {
+                Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"served"))))
+            });
+            let limits = ConnectionLimits {
+                connections: 8,
+                peer_percent: 100,
+                head_time: Duration::from_secs(60),
+                head_bytes: 16 << 10,
+                connection_time: None,
+                write_stall: Duration::from_secs(10),
+                write_rate: 1,
+                stop_time: Duration::ZERO,
+            };
+            tokio::spawn(async move { listener.serve(service, &limits, None, pending()).await });
+        }
+
+        /// Connects, and returns the connection and the certificate that the listener presents.
+        async fn connect(&self) -> (Stream, CertificateDer<'static>) {
+            let config = ClientConfig::builder()
+                .with_root_certificates(self.roots.clone())
+                .with_no_client_auth();
+            let stream = TcpStream::connect(self.address).await.unwrap();
+            let name = self.address.ip().into();
+            let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+            let presented = stream.get_ref().1.peer_certificates().unwrap()[0].clone();
+            (stream, presented)
+        }
+
+        /// Connects again and again until the listener presents this certificate.
+        async fn presents(&self, pair: &CertifiedKey<rcgen::KeyPair>) {
+            let start = Instant::now();
+            while self.connect().await.1 != *pair.cert.der() {
+                assert!(start.elapsed() < Duration::from_secs(20), "the old one is presented");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+
+        /// Connects for longer than the listener needs to find a change. It presents only this certificate.
+        async fn still_presents(&self, pair: &CertifiedKey<rcgen::KeyPair>) {
+            for _ in 0..30 {
+                assert_eq!(self.connect().await.1, *pair.cert.der());
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
+    async fn is_served(stream: &mut Stream) {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut response = Vec::new();
+        while !response.ends_with(b"served") {
+            assert!(stream.read_buf(&mut response).await.unwrap() > 0, "the connection is closed");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_renewed_certificate_is_presented_and_a_broken_pair_keeps_the_one_before() {
+        let mut world = World {
+            folder: tempfile::tempdir().unwrap(),
+            address: (Ipv4Addr::UNSPECIFIED, 0).into(),
+            roots: RootCertStore::empty(),
+        };
+        let [first, second, third] = [(); 3].map(|()| world.issue());
+        world.write_chain(&first);
+        world.write_key(&first);
+        world.listen().await;
+        let (mut open, presented) = world.connect().await;
+        assert_eq!(presented, *first.cert.der());
+        is_served(&mut open).await;
+
+        // The key does not belong to the new certificate until it is replaced, too.
+        world.write_chain(&second);
+        world.still_presents(&first).await;
+        world.write_key(&second);
+        world.presents(&second).await;
+        is_served(&mut open).await;
+
+        std::fs::write(world.files().chain, "no certificate").unwrap();
+        world.still_presents(&second).await;
+        std::fs::remove_file(world.files().key).unwrap();
+        world.still_presents(&second).await;
+
+        // As on Kubernetes, where both files are replaced at once.
+        world.write_chain(&third);
+        world.write_key(&third);
+        world.presents(&third).await;
+        is_served(&mut open).await;
+        assert_eq!(open.get_ref().1.peer_certificates().unwrap()[0], *first.cert.der());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The PEM files of a TLS server.
+/// The PEM files of a TLS server, which reads them again after they have changed.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The certificate chain, beginning with the server's certificate.

@@ -19,6 +19,7 @@ use scylla::client::session_builder::SessionBuilder;
 use scylla::deserialize::row::DeserializeRow;
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
@@ -40,8 +41,22 @@ pub enum Access {
 
 /// The time within which a node must accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The time within which Cassandra must answer one request.
+/// The time within which a session must be open. The driver does not limit a TLS handshake, so a node that is
+/// paused would delay it without end.
+const OPEN: Duration = Duration::from_secs(45);
+/// The time within which Cassandra must answer one request, with its second attempt. It is that of
+/// `read_request_timeout`, so that an error of Cassandra arrives first.
 const REQUEST: Duration = Duration::from_secs(5);
+/// The time after which a request is also sent to a second node, because the first one has not answered. A node
+/// that works answers much earlier, also under load.
+const SECOND_ATTEMPT: Duration = Duration::from_millis(500);
+/// The number of further attempts of one request. If all nodes are slow, they get at most twice the requests.
+const MORE_ATTEMPTS: usize = 1;
+/// How often a node is asked whether it is alive.
+const KEEPALIVE: Duration = Duration::from_secs(2);
+/// The time within which a node must answer that it is alive. Otherwise its connections are closed, and requests
+/// go to the other nodes at once.
+const SILENCE: Duration = Duration::from_secs(4);
 /// What to do about a certificate that is not accepted.
 const AUTHORITIES: &str = "name the authorities that signed the nodes' certificates with ?ca=FILE";
 /// What to do about a node without TLS.
@@ -52,6 +67,14 @@ const WINDOW_MS: f64 = 5.0;
 
 /// Connects without a keyspace.
 pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
+    let unanswered = |_| OpenError::Unreachable {
+        hosts: address.hosts.join(","),
+        what: format!("a node accepts connections and does not answer within {} s", OPEN.as_secs()),
+    };
+    tokio::time::timeout(OPEN, connect_to_any(address)).await.map_err(unanswered)?
+}
+
+async fn connect_to_any(address: &Address) -> Result<Session, OpenError> {
     let unreachable = match connect_to(address).await {
         Err(error @ OpenError::Unreachable { .. }) if address.hosts.len() > 1 => error,
         result => return result,
@@ -68,13 +91,23 @@ pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
 }
 
 async fn connect_to(address: &Address) -> Result<Session, OpenError> {
+    // The driver makes a second attempt only of idempotent statements: those in `statements.rs`, and batches of them.
+    // The two attempts of a write may have different timestamps, and the first may be applied long after the
+    // second was acknowledged. Both write the same content, and no row is ever changed or deleted.
+    let second = SimpleSpeculativeExecutionPolicy {
+        max_retry_count: MORE_ATTEMPTS,
+        retry_interval: SECOND_ATTEMPT,
+    };
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .request_timeout(Some(REQUEST))
+        .speculative_execution_policy(Some(Arc::new(second)))
         .build();
     let mut builder = SessionBuilder::new()
         .known_nodes(&address.hosts)
         .connection_timeout(CONNECT)
+        .keepalive_interval(KEEPALIVE)
+        .keepalive_timeout(SILENCE)
         .default_execution_profile_handle(profile.into_handle())
         // The driver sends the requests of one connection together.
         .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))

@@ -69,7 +69,7 @@ impl Default for Options {
 ///
 /// Dropping it rejects further batches, and waits for those that have no reply yet.
 pub struct TableStore {
-    /// Replaced when its user or password was renewed. An operation uses one table to its end.
+    /// Replaced when its user, password or authorities were renewed. An operation uses one table to its end.
     table: Arc<RwLock<Arc<Table>>>,
     queue: Arc<Queue>,
     /// `None` only while the store is dropped.
@@ -109,8 +109,10 @@ impl TableStore {
         let (given, access) = (address.clone(), options.access);
         let opening = wait(&runtime, async move {
             let complete = login::complete(&given)?;
+            // A file that changes after this line is found: the digest is that of the files before it.
+            let used = login::digest(&complete).ok();
             let table = Table::new(connect::open(&complete, access).await?, &complete);
-            Ok((table, login::digest(&complete)))
+            Ok((table, used))
         });
         let opened = opening.unwrap_or_else(|| Err(failed("its thread ended".to_owned())));
         let (table, used) = match opened {

@@ -37,8 +37,8 @@ pub(super) fn listen(
     if let Some((certificate, key)) = certificate {
         // Without an authority for clients, none is asked for a certificate.
         let ca = arguments.tls_client_ca.as_ref();
-        let certificates = links::certificates(certificate, key, ca.unwrap_or(certificate))?;
-        config = config.with_certificates(certificates);
+        let authority = ca.unwrap_or(certificate).clone();
+        config = links::with_certificates(config, certificate.clone(), key.clone(), authority)?;
         if ca.is_none() {
             config = config.accept_anonymous();
         }

@@ -1,5 +1,5 @@
-//! A cloud on three nodes of Cassandra that loses one of them, then two. Each node has a replica, and a write or
-//! a read needs two. The nodes use TLS among themselves.
+//! A cloud on three nodes of Cassandra, one of which is paused. Then it loses one of them, then two. Each node has
+//! a replica, and a write or a read needs two. The nodes use TLS among themselves.
 
 mod internode;
 
@@ -15,9 +15,14 @@ const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 const SETTINGS: &[&str] =
     &["authenticator=PasswordAuthenticator", "authorizer=CassandraAuthorizer"];
 /// The hours of the readings of each device; each has a seal.
-const HOURS: u32 = 12;
+const HOURS: u32 = 15;
 /// The time within which a cloud works again after nodes were lost or have come back.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// For how long a node is paused. At the end, the others take it for lost.
+const PAUSE: Duration = Duration::from_secs(30);
+/// The time within which a request is answered while a node is paused. It consists of several requests to Cassandra,
+/// one after the other. A cloud answers 503 after 10 s.
+const PROMPT: Duration = Duration::from_secs(8);
 
 struct Site {
     scene: Scene,
@@ -61,6 +66,31 @@ impl Site {
             println!("{file} is acknowledged after {:.1} s", start.elapsed().as_secs_f32());
             self.pushed += 1;
         }
+    }
+
+    /// Lists the devices again and again for a time, and uploads the next bundles meanwhile. Asserts that each
+    /// request succeeds soon.
+    fn prompt(&mut self, cloud: &Cloud, time: Duration, count: u32) {
+        let (bundles, devices) =
+            (format!("{}/v1/bundles", cloud.url), format!("{}/v1/devices", cloud.url));
+        let (started, mut longest, mut requests) = (Instant::now(), Duration::ZERO, 0);
+        let mut uploads = 0;
+        while started.elapsed() < time || uploads < count {
+            let bundle = self.bundle(self.pushed);
+            let is_upload = uploads < count && started.elapsed() >= time * uploads / count;
+            let request: &[&str] =
+                if is_upload { &["--upload-file", &bundle, &bundles] } else { &[&devices] };
+            let start = Instant::now();
+            let (status, body) = curl(&self.scene, &[&["--max-time", "60"], request].concat());
+            let took = start.elapsed();
+            assert!(status == 200 && took < PROMPT, "{status} after {took:?}: {body}");
+            if is_upload {
+                assert_eq!(body, r#"{"stored":1,"known":0}"#);
+                (uploads, self.pushed) = (uploads + 1, self.pushed + 1);
+            }
+            (longest, requests) = (longest.max(took), requests + 1);
+        }
+        println!("{requests} requests, each within {:.1} s", longest.as_secs_f32());
     }
 
     /// Asserts that a client gets and verifies every reading that was acknowledged.
@@ -139,6 +169,18 @@ fn a_cloud_on_three_nodes_goes_on_without_one_and_refuses_clearly_without_two() 
     let worker = site.as_process("one");
     let cloud = site.scene.cloud(&worker);
     site.push(&cloud, 6);
+    site.served(&cloud);
+    site.whole(&worker);
+
+    // One node is paused: no upload and no read fails or waits for it. Before, each node reads enough to know how
+    // long a read of a table takes.
+    site.prompt(&cloud, Duration::from_secs(15), 2);
+    nodes[2].signal("STOP");
+    println!("one node is paused");
+    site.prompt(&cloud, PAUSE, 4);
+    nodes[2].signal("CONT");
+    println!("the node continues");
+    site.prompt(&cloud, Duration::from_secs(5), 0);
     site.served(&cloud);
     site.whole(&worker);
 

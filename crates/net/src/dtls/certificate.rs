@@ -75,6 +75,10 @@ impl Certificates {
         DtlsCertificate { certificate: self.certificate.clone(), private_key: self.key.to_vec() }
     }
 
+    pub(super) fn authority(&self) -> Authority {
+        self.authority.clone()
+    }
+
     pub(super) fn into_authority(self) -> Authority {
         self.authority
     }

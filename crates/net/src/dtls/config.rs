@@ -39,12 +39,13 @@ impl std::fmt::Debug for Psk {
 }
 
 type Resolve = dyn Fn(&[u8; 8]) -> Option<Zeroizing<[u8; 32]>> + Send + Sync;
+type Current = dyn Fn() -> Arc<Certificates> + Send + Sync;
 
 /// What a server accepts: pre-shared keys, certificates, or both.
 #[derive(Default)]
 pub struct ServerConfig {
     resolve: Option<Box<Resolve>>,
-    certificates: Option<Certificates>,
+    certificates: Option<Box<Current>>,
     accepts_anonymous: bool,
 }
 
@@ -69,8 +70,19 @@ impl ServerConfig {
 
     /// Presents a certificate, and accepts clients with a certificate of the authority.
     #[must_use]
-    pub fn with_certificates(mut self, certificates: Certificates) -> Self {
-        self.certificates = Some(certificates);
+    pub fn with_certificates(self, certificates: Certificates) -> Self {
+        let certificates = Arc::new(certificates);
+        self.with_current_certificates(move || Arc::clone(&certificates))
+    }
+
+    /// Like [`with_certificates`](Self::with_certificates), with certificates that may be renewed while the
+    /// server runs. `current` is called in each handshake. Sessions do not change.
+    #[must_use]
+    pub fn with_current_certificates(
+        mut self,
+        current: impl Fn() -> Arc<Certificates> + Send + Sync + 'static,
+    ) -> Self {
+        self.certificates = Some(Box::new(current));
         self
     }
 
@@ -88,15 +100,13 @@ impl ServerConfig {
             let config = psk_only(builder(handshake)).with_psk_server(None, resolver).build();
             config.map(|config| Keys::Psk(Arc::new(config))).map_err(internal)
         });
-        let certificate = self.certificates.as_ref().map(|certificates| {
+        let certificate = self.certificates.map(|current| {
             let config = builder(handshake).require_client_certificate(!self.accepts_anonymous);
-            let config = config.build().map_err(internal)?;
-            Ok(Keys::Certificate(Arc::new(config), certificates.pair()))
+            Ok((Arc::new(config.build().map_err(internal)?), current))
         });
         Ok(ServerKeys {
             psk: psk.transpose()?,
             certificate: certificate.transpose()?,
-            authority: self.certificates.map(Certificates::into_authority),
             accepts_anonymous: self.accepts_anonymous,
         })
     }
@@ -173,10 +183,28 @@ impl ClientConfig {
 
 /// What a server needs at run time.
 pub(super) struct ServerKeys {
-    pub(super) psk: Option<Keys>,
-    pub(super) certificate: Option<Keys>,
-    pub(super) authority: Option<Authority>,
+    psk: Option<Keys>,
+    certificate: Option<(Arc<Config>, Box<Current>)>,
     pub(super) accepts_anonymous: bool,
+}
+
+impl ServerKeys {
+    /// Returns the pre-shared keys, if the server has them.
+    pub(super) fn psk(&self) -> Option<Keys> {
+        self.psk.clone()
+    }
+
+    /// Returns the current certificate and its key, if the server has one.
+    pub(super) fn certificate(&self) -> Option<Keys> {
+        let (config, current) = self.certificate.as_ref()?;
+        Some(Keys::Certificate(Arc::clone(config), current().pair()))
+    }
+
+    /// Returns the authority whose certificates clients may present now.
+    pub(super) fn authority(&self) -> Option<Authority> {
+        let (_, current) = self.certificate.as_ref()?;
+        Some(current().authority())
+    }
 }
 
 /// What a client needs at run time.

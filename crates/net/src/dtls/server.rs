@@ -288,7 +288,6 @@ impl Server {
             out(Event::Send { to: from, datagram: &alert });
             return out(Event::Refused { peer: from, why: DtlsError::NoCommonSuite });
         };
-        let keys = keys.clone();
         if !self.make_room(now, from, out) {
             // The client repeats its message.
             self.counters.postponed += 1;
@@ -379,8 +378,7 @@ impl Server {
             match peer.connection.poll(buffer) {
                 Step::Send(datagram) => out(Event::Send { to: from, datagram }),
                 Step::Certificate(certificate) => {
-                    let authority = self.keys.authority.as_ref();
-                    let authority = authority.ok_or(DtlsError::NoCommonSuite)?;
+                    let authority = self.keys.authority().ok_or(DtlsError::NoCommonSuite)?;
                     peer.identity = Some(authority.verify_client(certificate)?);
                 }
                 Step::Connected => self.open(now, from, peer, out)?,
@@ -572,10 +570,10 @@ impl Server {
 
 impl ServerKeys {
     /// Returns the keys for the first offered suite that the server has.
-    fn for_suites(&self, suites: impl Iterator<Item = u16>) -> Option<&Keys> {
+    fn for_suites(&self, suites: impl Iterator<Item = u16>) -> Option<Keys> {
         suites.into_iter().find_map(|suite| match suite {
-            PSK => self.psk.as_ref(),
-            suite if CERTIFICATE.contains(&suite) => self.certificate.as_ref(),
+            PSK => self.psk(),
+            suite if CERTIFICATE.contains(&suite) => self.certificate(),
             _ => None,
         })
     }

@@ -1,6 +1,7 @@
 //! Handshakes with X.509 certificates.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use moteseal_net::LinkError;
@@ -119,6 +120,27 @@ fn a_certificate_of_the_authority_names_the_device() {
         world.devices[device].seen[0],
         Seen::Opened(Identity::Certificate { device: None, .. })
     ));
+}
+
+#[test]
+fn a_renewed_certificate_is_presented_in_the_next_handshake_and_sessions_continue() {
+    let pki = Pki::new();
+    let current = Arc::new(Mutex::new(Arc::new(pki.server(|_| {}))));
+    let of_server = Arc::clone(&current);
+    let config = ServerConfig::new()
+        .with_current_certificates(move || Arc::clone(&of_server.lock().unwrap()));
+    let mut world = World::new(config, Limits::default());
+    let before = world.open(mutual(pki.client(|_| {})));
+    *current.lock().unwrap() = Arc::new(pki.server(|_| {}));
+    let after = world.open(mutual(pki.client(|_| {})));
+    let presented = |device: usize| match &world.devices[device].seen[0] {
+        Seen::Opened(Identity::Certificate { fingerprint, .. }) => *fingerprint,
+        other => panic!("{other:?}"),
+    };
+    assert_ne!(presented(before), presented(after));
+    world.send_up(before, b"up");
+    world.settle();
+    assert_eq!(data(&world.of(before)), [b"up"]);
 }
 
 #[test]

@@ -97,6 +97,8 @@ lint-files: setup-test formatting
 	@tools/hygiene.py
 	@tools/test_hygiene.py
 	@tools/claims.py
+	@tools/costs.py --check
+	@tools/test_costs.py
 	@tools/manifests.py
 	@tools/test_manifests.py
 	@tools/test_engines.py

@@ -14,6 +14,7 @@ mod broker;
 mod clouds;
 pub mod costs;
 mod engines;
+mod execution;
 mod fleet;
 pub mod link;
 mod log;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use broker::{Broker, IN_FLIGHT};
+pub use execution::Execution;
 pub use fleet::{Fleet, byte_sum};
 pub use process::Process;
 
@@ -77,6 +79,9 @@ pub struct Study {
     pub machine: String,
     /// The length of a run of the wired part, in seconds.
     pub seconds: f64,
+    /// The executions that measured the results, if they are known.
+    #[serde(default)]
+    pub executions: Vec<Execution>,
     /// The wireless part; empty if the plan has no trials.
     pub wireless: Vec<wireless::Outcome>,
     /// The wired part.
@@ -85,7 +90,7 @@ pub struct Study {
     pub table: wired::TableKind,
 }
 
-/// Runs both parts. Calls `progress` before each step.
+/// Runs both parts. Calls `progress` before each step. The caller adds the [`Execution`].
 ///
 /// # Errors
 /// A program is missing or does not start, or a message is lost or arrives altered.
@@ -93,7 +98,8 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Study, Failed>
     let wireless = if plan.trials == 0 { Vec::new() } else { wireless::measure(plan, progress)? };
     let wired = wired::measure(plan, progress)?;
     let (seconds, machine) = (plan.time.as_secs_f64(), machine());
-    Ok(Study { machine, seconds, wireless, wired, table: plan.programs.table })
+    let executions = Vec::new();
+    Ok(Study { machine, seconds, executions, wireless, wired, table: plan.programs.table })
 }
 
 /// Describes the machine and the build of this program, which should be that of `moteseal`, too.
@@ -168,6 +174,11 @@ impl Study {
             let number = run.configuration.number();
             return Err(format!("both executions have configuration {number}").into());
         }
+        for execution in other.executions {
+            if !self.executions.contains(&execution) {
+                self.executions.push(execution);
+            }
+        }
         self.wireless.extend(other.wireless);
         self.wired.extend(other.wired);
         self.wired.sort_by_key(|run| run.configuration == wired::Configuration::Four);
@@ -203,7 +214,7 @@ impl Study {
                 value: run.total.p99,
                 most: FOUR_MS,
             }));
-            // The messages of a batch are the teeth of a sawtooth.
+            // Within a write of several messages, the latency falls from the first one to the last one: a tooth.
             bars.extend(four.and_then(|run| run.batches).map(|batches| Bar {
                 what: format!(
                     "configuration 4, {} messages a second, {message}: most messages of a write",

@@ -52,7 +52,13 @@ fn every_message_of_the_study_of_latency_has_its_times_in_order() {
             Rate::Maximum => assert!(run.total.count >= 3, "{name}: {run:?}"),
             Rate::Parallel => assert!(run.total.count >= AT_ONCE as u64, "{name}: {run:?}"),
         }
-        // t1 is before t2 is before t3.
+        // t1 is before t2 is before t3. `run` fails if this does not hold for a message.
+        for point in [&run.timeline, &run.processing_timeline, &run.detail].into_iter().flatten() {
+            assert!(
+                0.0 <= point.processing && point.processing <= point.total,
+                "{name}: {point:?}"
+            );
+        }
         assert!(run.transmission.p50 > 0.0 && run.processing.p50 > 0.0, "{name}: {run:?}");
         let parts = run.transmission.mean + run.processing.mean;
         assert!((run.total.mean - parts).abs() < 1e-6, "{name}: {run:?}");
@@ -112,6 +118,7 @@ fn the_costs_of_a_fleet_are_measured_in_every_process() {
         programs: programs(),
         small: 150,
         large: 300,
+        per_request: costs::PER_REQUEST,
         each: 4,
         warm_up: 200,
         replicas: 1,
@@ -128,6 +135,10 @@ fn the_costs_of_a_fleet_are_measured_in_every_process() {
         assert!((1_192.0..1_600.0).contains(&costs.bundle_bytes), "{costs:?}");
     }
     assert_eq!(scale.compared().len(), 4);
+    // Three processes, the bytes on disk, and the nodes.
+    assert_eq!(scale.totals.len(), 3 + 1 + 1, "{:?}", scale.totals);
+    assert!(scale.totals.iter().all(|total| total.predicted > 0.0 && total.measured > 0.0));
+    assert_eq!((scale.small.stored, scale.large.stored), (200 + 150, 300 + 300));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
 
@@ -140,6 +151,7 @@ fn the_costs_of_three_nats_servers_are_measured_in_each() {
         programs: programs(),
         small: 96,
         large: 96,
+        per_request: 1,
         each: 1,
         warm_up: 32,
         replicas: 3,
@@ -150,6 +162,7 @@ fn the_costs_of_three_nats_servers_are_measured_in_each() {
         let others = costs.followers_us.unwrap();
         assert!(others > 0.0 && costs.stream_us >= others, "{costs:?}");
     }
+    assert_eq!(scale.totals.len(), 4 + 1 + 1, "a leader and the others: {:?}", scale.totals);
     let text = scale.to_string();
     assert!(text.contains("3 replicas") && text.contains("other replicas"), "{text}");
 }

@@ -16,7 +16,7 @@ use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DataError, Folder, Source, UnknownSource};
 use moteseal_lab::experiment::Experiment;
 use moteseal_lab::latency::wired::{Configuration, TableKind};
-use moteseal_lab::latency::{self, Plan, Programs, Study, costs};
+use moteseal_lab::latency::{self, Execution, Plan, Programs, Study, costs};
 use moteseal_lab::report::{self, Effort, ReportError};
 
 use moteseal_terminal::failure::{Exit, Failure};
@@ -160,11 +160,13 @@ struct Latency {
 /// Cassandra: processor time of each process, and bytes on disk.
 ///
 /// Measures a small and a large fleet. The limits: the costs of the small one predict those of the large
-/// one within 30 %, and intake and worker together take at most 150 us a bundle. Run it in a checkout, on
+/// one and the totals of its run (processor time, bytes on disk, nodes) within 30 %, and intake and worker together take at most 150 us a bundle. Run it in a checkout, on
 /// an idle machine; it needs the engines (tools/setup.sh servers installs them).
 #[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal-lab costs --out lab/costs      # about ten minutes\n\n\
-    Exit codes: 0 all limits are kept, 1 a limit is missed or the measurement failed, 2 usage.")]
+#[command(
+    after_help = "Example: moteseal-lab costs --out lab/costs      # about five minutes; tools/costs.py writes the tables of docs/scale.md\n\n\
+    Exit codes: 0 all limits are kept, 1 a limit is missed or the measurement failed, 2 usage."
+)]
 struct CostsArguments {
     /// The directory to write costs.json to; stores and engines are there too while the experiment runs
     #[arg(long, value_name = "DIRECTORY")]
@@ -175,15 +177,22 @@ struct CostsArguments {
     /// The devices of the large fleet
     #[arg(long, value_name = "N", default_value_t = costs::LARGE, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     large: u32,
-    /// The bundles of each device in a request of 16
-    #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "2", "4", "8", "16"])]
-    each: String,
+    /// The bundles of a request
+    #[arg(long, value_name = "N", default_value_t = costs::PER_REQUEST, value_parser = clap::value_parser!(u32).range(1..=16))]
+    per_request: u32,
+    /// The bundles of each device in a request, which must divide those of the request
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    each: u32,
+    /// Measure both fleets this many times. The table has medians and ranges, and the largest result must
+    /// keep the limits
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
+    repeat: u32,
     /// The NATS servers, each of which stores every message
     #[arg(long, value_name = "N", default_value = "1", value_parser = ["1", "3"])]
     replicas: String,
     /// Record with perf where the processes spend their time, into files *.perf in the directory. Recording takes
     /// time in each process, so no costs.json is written and no limit is checked
-    #[arg(long)]
+    #[arg(long, conflicts_with = "repeat")]
     profile: bool,
     #[command(flatten)]
     programs: ProgramArguments,
@@ -358,8 +367,12 @@ fn latency(arguments: &Latency) -> Result<(), Failure> {
         seed: arguments.seed,
     };
     let study = match &arguments.from[..] {
-        [] => latency::run(&plan, &mut progress())
-            .map_err(|error| Failure::new(Exit::Internal, error))?,
+        [] => {
+            let mut study = latency::run(&plan, &mut progress())
+                .map_err(|error| Failure::new(Exit::Internal, error))?;
+            study.executions = vec![execution()];
+            study
+        }
         [first, others @ ..] => {
             let mut study = Study::read(first).map_err(Failure::usage)?;
             for other in others {
@@ -381,22 +394,40 @@ fn latency(arguments: &Latency) -> Result<(), Failure> {
     check_limits(&study.missed())
 }
 
+/// Describes this execution, which has measured something.
+fn execution() -> Execution {
+    let arguments = std::env::args_os().skip(1);
+    Execution::now(&arguments.map(|one| one.to_string_lossy().into_owned()).collect::<Vec<_>>())
+}
+
 fn measure_costs(arguments: &CostsArguments) -> Result<(), Failure> {
     let out = &arguments.out;
+    let (per_request, each) = (arguments.per_request, arguments.each);
+    if !per_request.is_multiple_of(each) {
+        return Err(Failure::usage(format_args!(
+            "--each: {each} does not divide the {per_request} bundles of a request (--per-request)"
+        )));
+    }
     std::fs::create_dir_all(out).map_err(|error| Failure::file("create", out, &error))?;
     let plan = costs::Plan {
         folder: out.clone(),
         programs: arguments.programs.programs()?,
         small: arguments.small,
         large: arguments.large,
-        each: arguments.each.parse().map_err(Failure::internal)?,
+        per_request,
+        each,
         warm_up: costs::WARM_UP,
         replicas: arguments.replicas.parse().map_err(Failure::internal)?,
         profile: arguments.profile,
     };
-    let scale = costs::measure(&plan, &mut progress())
-        .map_err(|error| Failure::new(Exit::Internal, error))?;
-    let text = serde_json::to_string_pretty(&scale)
+    let mut repetitions = Vec::new();
+    for _ in 0..arguments.repeat {
+        let scale = costs::measure(&plan, &mut progress())
+            .map_err(|error| Failure::new(Exit::Internal, error))?;
+        repetitions.push(scale);
+    }
+    let results = costs::Results { execution: execution(), repetitions };
+    let text = serde_json::to_string_pretty(&results)
         .map_err(|error| Failure::new(Exit::Internal, error))?;
     let file = out.join("costs.json");
     // Recording takes time in each process, so these costs are no results.
@@ -408,10 +439,10 @@ fn measure_costs(arguments: &CostsArguments) -> Result<(), Failure> {
     if arguments.json {
         text.lines().try_for_each(|line| stdout.line(line))?;
     } else {
-        scale.to_string().lines().try_for_each(|line| stdout.line(line))?;
+        results.to_string().lines().try_for_each(|line| stdout.line(line))?;
         stdout.line(if arguments.profile { out.display() } else { file.display() })?;
     }
-    if arguments.profile { Ok(()) } else { check_limits(&scale.missed()) }
+    if arguments.profile { Ok(()) } else { check_limits(&results.missed()) }
 }
 
 /// Prints each missed limit on stderr. Fails with exit code 1 if there are any, as `moteseal-bench`

@@ -1,12 +1,14 @@
 //! What the uploads of many devices cost in configuration 4: the processor time of each process and the
 //! bytes on disk. The costs of a small fleet predict those of a large one (docs/scale.md, Sizing).
 //!
-//! Each request has 16 bundles: each of another device, as those of a gateway, or several of one device, as
-//! those of a device that was offline.
+//! A request has [`Plan::per_request`] bundles: each of another device, as those of a gateway, or several of
+//! one device, as those of a device that was offline.
 
+mod scale;
+
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fmt, fs};
 
 use moteseal_api::{CBOR_SEQ, paths};
 use moteseal_core::record::Scheme;
@@ -21,7 +23,9 @@ use super::profile::Recordings;
 use super::wired::{Configuration, Message};
 use super::{Failed, Fleet, Programs};
 
-/// The bundles of a request.
+pub use scale::{Results, Scale, Total};
+
+/// The default of [`Plan::per_request`].
 pub const PER_REQUEST: u32 = 16;
 /// The requests in progress.
 const AT_ONCE: usize = 4;
@@ -53,7 +57,9 @@ pub struct Plan {
     pub small: u32,
     /// The devices of the large fleet.
     pub large: u32,
-    /// The bundles of a device in a request: 1 to [`PER_REQUEST`], which must be divisible by it.
+    /// The bundles of a request.
+    pub per_request: u32,
+    /// The bundles of a device in a request. The bundles of a request must be divisible by it.
     pub each: u32,
     /// The bundles that are uploaded before anything is measured, so that the virtual machine of
     /// Cassandra has compiled its code; at least one for each device, because the first bundle of a
@@ -79,7 +85,7 @@ pub struct Costs {
     pub seconds: f64,
     /// The intake: HTTPS, verification, and publishing.
     pub intake_us: f64,
-    /// The nats-server; with several replicas, the one that used most.
+    /// The nats-server; with several replicas, the one that used most, which leads the stream.
     pub stream_us: f64,
     /// With several replicas, the mean of the other nats-servers.
     pub followers_us: Option<f64>,
@@ -87,6 +93,8 @@ pub struct Costs {
     pub worker_us: f64,
     /// Cassandra, if it is the store.
     pub cassandra_us: Option<f64>,
+    /// The bundles in the store at the end, with those that were uploaded before the measurement.
+    pub stored: u64,
     /// The bytes of a reading on the disk of the store, after it was stopped.
     pub disk_bytes: f64,
 }
@@ -105,82 +113,23 @@ impl Costs {
         named.push(("disk, bytes a reading", self.disk_bytes));
         named
     }
-}
 
-/// The costs of both fleets.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Scale {
-    /// The machine and how this program was built.
-    pub machine: String,
-    /// The nats-servers, each of which stores every message.
-    pub replicas: usize,
-    /// The small fleet.
-    pub small: Costs,
-    /// The large fleet.
-    pub large: Costs,
-}
-
-impl Scale {
-    /// Returns each cost of the large fleet, the prediction, and whether they agree within
-    /// [`DEVIATION`].
-    #[must_use]
-    pub fn compared(&self) -> Vec<(&'static str, f64, f64, bool)> {
-        let pairs = self.small.named().into_iter().zip(self.large.named());
-        pairs
-            .map(|((name, small), (_, large))| {
-                (name, small, large, (large / small - 1.0).abs() <= DEVIATION)
-            })
-            .collect()
-    }
-
-    /// Returns the processor time of intake and worker together, in microseconds a bundle, of the
-    /// small and of the large fleet.
-    fn intake_and_worker_us(&self) -> [f64; 2] {
-        [self.small, self.large].map(|costs| costs.intake_us + costs.worker_us)
-    }
-
-    /// Returns one sentence for each limit that the results miss: [`DEVIATION`] and [`BAR_US`].
-    #[must_use]
-    pub fn missed(&self) -> Vec<String> {
-        let deviating = self.compared().into_iter().filter(|(.., agrees)| !agrees);
-        let mut missed: Vec<String> = deviating
-            .map(|(name, small, large, _)| {
-                format!(
-                    "{name}: {small:.1} and {large:.1} are more than {:.0} % apart",
-                    100.0 * DEVIATION
-                )
-            })
-            .collect();
-        let [small, large] = self.intake_and_worker_us();
-        let most = small.max(large);
-        if most > BAR_US {
-            missed.push(format!("intake and worker: {most:.1} us a bundle exceeds {BAR_US:.0} us"));
+    /// Returns the processor time of all nats-servers, the leader of the stream first, in microseconds a
+    /// bundle, and of the other processes.
+    fn processes(&self, replicas: usize) -> Vec<(&'static str, f64)> {
+        let mut processes = vec![("intake", self.intake_us)];
+        match self.followers_us {
+            None => processes.push(("stream", self.stream_us)),
+            Some(us) => {
+                processes.push(("leader of the stream", self.stream_us));
+                #[allow(clippy::cast_precision_loss)]
+                let others = replicas.saturating_sub(1) as f64;
+                processes.push(("other nats-servers", us * others));
+            }
         }
-        missed
-    }
-}
-
-impl fmt::Display for Scale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let thousands = |devices: u32| crate::table::thousands(devices.into());
-        let (small, large) = (thousands(self.small.devices), thousands(self.large.devices));
-        let readings = self.small.readings;
-        writeln!(f, "{}, {readings} readings a bundle, {} replicas", self.machine, self.replicas)?;
-        writeln!(f, "{:<28} {:>9} {:>9}", "devices", small, large)?;
-        for (name, small, large, agrees) in self.compared() {
-            let verdict = if agrees { "within 30 %" } else { "MISS: more than 30 % apart" };
-            writeln!(f, "{name:<28} {small:>9.1} {large:>9.1}  {verdict}")?;
-        }
-        let [of_small, of_large] = self.intake_and_worker_us();
-        let verdict = if of_small.max(of_large) <= BAR_US { "PASS" } else { "MISS" };
-        writeln!(
-            f,
-            "{:<28} {of_small:>9.1} {of_large:>9.1}  <= {BAR_US:.0}: {verdict}",
-            "intake and worker, us"
-        )?;
-        let rate = |costs: &Costs| f64::from(costs.devices) / costs.seconds;
-        let (small, large) = (rate(&self.small), rate(&self.large));
-        writeln!(f, "{:<28} {small:>9.0} {large:>9.0}", "bundles a second")
+        processes.push(("worker", self.worker_us));
+        processes.extend(self.cassandra_us.map(|us| ("Cassandra", us)));
+        processes
     }
 }
 
@@ -191,7 +140,17 @@ impl fmt::Display for Scale {
 pub fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Scale, Failed> {
     let small = fleet(plan, plan.small, false, progress)?;
     let large = fleet(plan, plan.large, plan.profile, progress)?;
-    Ok(Scale { machine: super::machine(), replicas: plan.replicas, small, large })
+    Ok(Scale {
+        machine: super::machine(),
+        processors: std::thread::available_parallelism()?.get(),
+        replicas: plan.replicas,
+        per_request: plan.per_request,
+        each: plan.each,
+        small,
+        large,
+        totals: Vec::new(),
+    }
+    .with_totals())
 }
 
 /// The processor time that each process has used so far, in seconds.
@@ -222,7 +181,8 @@ fn fleet(
     let cloud = site.start(Configuration::Four)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     progress(&format!("{devices} devices: warming up"));
-    let mut bundles = Bundles { fleet: &mut fleet, devices, each: plan.each, next: 0 };
+    let (per_request, each) = (plan.per_request.max(1), plan.each);
+    let mut bundles = Bundles { fleet: &mut fleet, devices, per_request, each, next: 0 };
     let warm_up = plan.warm_up.max(devices);
     runtime.block_on(bundles.upload(&cloud, warm_up, &mut |_| {}))?;
     runtime.block_on(drained(&cloud, warm_up.into()))?;
@@ -251,6 +211,7 @@ fn fleet(
         followers_us: followers,
         worker_us: each(after.worker, before.worker),
         cassandra_us: after.cassandra.zip(before.cassandra).map(|(after, of)| each(after, of)),
+        stored,
         disk_bytes: disk as f64 / (stored as f64 * f64::from(readings)),
     })
 }
@@ -271,6 +232,7 @@ fn busiest(times: impl Iterator<Item = f64>) -> (f64, Option<f64>) {
 struct Bundles<'f> {
     fleet: &'f mut Fleet,
     devices: u32,
+    per_request: u32,
     each: u32,
     /// The number of the next bundle.
     next: u32,
@@ -297,7 +259,7 @@ impl Bundles<'_> {
         let (mut length, mut sent) = (0, 0);
         while sent < count {
             let mut request = Vec::new();
-            let last = count.min(sent + PER_REQUEST);
+            let last = count.min(sent + self.per_request);
             while sent < last {
                 request.extend_from_slice(&self.seal()?);
                 sent += 1;
@@ -357,42 +319,4 @@ pub(super) fn bytes_in(folder: &Path) -> Result<u64, Failed> {
         bytes += if metadata.is_dir() { bytes_in(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two fleets with the same costs, which keep all limits.
-    fn scale() -> Scale {
-        let costs = Costs {
-            devices: 10,
-            readings: 298,
-            bundle_bytes: 1366.0,
-            seconds: 1.0,
-            intake_us: 80.0,
-            stream_us: 50.0,
-            followers_us: None,
-            worker_us: 60.0,
-            cassandra_us: Some(700.0),
-            disk_bytes: 4.7,
-        };
-        Scale { machine: "a machine".to_owned(), replicas: 1, small: costs, large: costs }
-    }
-
-    #[test]
-    fn the_missed_limits_are_those_that_the_table_marks() {
-        let kept = scale();
-        assert!(kept.missed().is_empty() && !kept.to_string().contains("MISS"), "{kept}");
-
-        let mut apart = scale();
-        apart.large.disk_bytes = 6.2;
-        assert_eq!(apart.missed(), ["disk, bytes a reading: 4.7 and 6.2 are more than 30 % apart"]);
-        assert_eq!(apart.to_string().matches("MISS").count(), 1, "{apart}");
-
-        let mut slow = scale();
-        slow.large.intake_us = 90.5;
-        assert_eq!(slow.missed(), ["intake and worker: 150.5 us a bundle exceeds 150 us"]);
-        assert_eq!(slow.to_string().matches("MISS").count(), 1, "{slow}");
-    }
 }

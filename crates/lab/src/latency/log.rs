@@ -23,7 +23,7 @@ pub(super) struct Work {
 /// A write of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Write {
-    /// From the arrival of the messages until they are durable.
+    /// From the start of the write, which takes what has arrived, until the messages are durable.
     pub(super) work: Work,
     /// The positions of the first and the last message in the stream.
     pub(super) positions: (u64, u64),

@@ -3,9 +3,10 @@
 //! The paper takes three times of each message: t1, when it is sent; t2, when the web service receives it;
 //! and t3, when the store has it. Here t1 is taken by the sender. In configurations 1 to 3, t2 is when the
 //! cloud has read the head of the request, and t3 when its store has synced the message to the disk. In
-//! configuration 4, t2 is when the worker receives the message from the stream, as the paper's function
-//! does, and t3 when Cassandra has acknowledged it, after the sync of its commit log. The services state t2
-//! and t3 in their logs.
+//! configuration 4, t2 is when the worker begins the write that has the message, and t3 when Cassandra has
+//! acknowledged it, after the sync of its commit log. The wait of a message between its arrival at the
+//! worker and the write is before t2. All messages of a write have the same t2 and t3. The services state
+//! t2 and t3 in their logs.
 //!
 //! Each message is a seal of its own: the cloud stores nothing else. Configurations 1 to 3 take turns, so
 //! that a slow machine slows all of them.
@@ -47,7 +48,7 @@ pub enum Configuration {
     Two,
     /// The same with HTTPS and a user's password.
     Three,
-    /// HTTPS and a password; an intake, a stream, a worker and a table, with TLS and users at every hop.
+    /// HTTPS and a password; an intake, a stream, a worker and a table, with TLS and users for both engines.
     Four,
 }
 
@@ -184,8 +185,8 @@ impl fmt::Display for Rate {
 pub struct Stages {
     /// From t1 until the intake has the head of the request.
     pub request: Spread,
-    /// Until the worker receives the message (t2): the intake verifies it, and the stream syncs it and
-    /// delivers it.
+    /// Until the worker begins to write the message (t2): the intake verifies it, the stream syncs it and
+    /// delivers it, and it waits at the worker for the writes in progress.
     pub stream: Spread,
     /// Until Cassandra has acknowledged it (t3).
     pub table: Spread,
@@ -249,8 +250,11 @@ pub struct Run {
     /// The processing latencies.
     pub processing_histogram: Histogram,
     /// Messages over the time of the run, if a figure needs them ([`Run::is_drawn`]). Of many messages, each
-    /// interval has the slowest one.
+    /// interval has the one with the longest end-to-end latency.
     pub timeline: Vec<Point>,
+    /// The same for figure 6 ([`Run::is_of_figure_6`]), with the longest processing latency of each interval.
+    #[serde(default)]
+    pub processing_timeline: Vec<Point>,
     /// Messages in a row from the middle of the run.
     pub detail: Vec<Point>,
 }
@@ -258,8 +262,15 @@ pub struct Run {
 impl Run {
     /// Returns whether the figures show the messages of such a run over time.
     #[must_use]
-    pub fn is_drawn(message: Message, rate: Rate) -> bool {
-        message != Message::Epoch && rate != Rate::Low
+    pub fn is_drawn(configuration: Configuration, message: Message, rate: Rate) -> bool {
+        let is_of_figure_5 = message != Message::Epoch && rate != Rate::Low;
+        is_of_figure_5 || Self::is_of_figure_6(configuration, message)
+    }
+
+    /// Returns whether figure 6 shows such a run.
+    #[must_use]
+    pub fn is_of_figure_6(configuration: Configuration, message: Message) -> bool {
+        (configuration, message) == (Configuration::Four, Message::Short)
     }
 }
 
@@ -380,7 +391,9 @@ fn times(
             stored: upload.to_us,
             acknowledged: sent.acknowledged_us,
         });
-        return Ok((times.collect(), None));
+        let times: Vec<Times> = times.collect();
+        check_order(&times)?;
+        return Ok((times, None));
     };
     let until = Instant::now() + DRAIN;
     let last = sent.iter().filter_map(|sent| sent.position).max().ok_or("no upload was queued")?;
@@ -416,7 +429,21 @@ fn times(
         });
     }
     times.sort_unstable_by_key(|times| times.sent);
+    check_order(&times)?;
     Ok((times, Some(batches(&writes))))
+}
+
+/// Checks that t1 <= t2 <= t3 for each message.
+fn check_order(times: &[Times]) -> Result<(), Failed> {
+    let is_wrong = |of: &&Times| of.received < of.sent || of.stored < of.received;
+    let Some(Times { sent, received, stored, .. }) = times.iter().find(is_wrong) else {
+        return Ok(());
+    };
+    Err(format!(
+        "the times of a message are not in order: sent at {sent}, received at {received}, stored at {stored} us; did \
+         the clock of this machine change?"
+    )
+    .into())
 }
 
 fn upload(done: Done) -> Option<Work> {
@@ -464,15 +491,16 @@ fn summary(
         total: ms(of.sent, of.stored),
         processing: ms(of.received, of.stored),
     };
-    let slowest = |part: &[Times]| {
-        part.iter().map(point).max_by(|a, b| a.total.total_cmp(&b.total)).unwrap_or(Point {
-            at_s: 0.0,
-            total: 0.0,
-            processing: 0.0,
-        })
+    let longest = |times: &[Times], of: fn(&Point) -> f64| {
+        let intervals = times.chunks(times.len().div_ceil(POINTS).max(1));
+        let longest =
+            |part: &[Times]| part.iter().map(point).max_by(|a, b| of(a).total_cmp(&of(b)));
+        intervals.filter_map(longest).collect::<Vec<Point>>()
     };
     let count = times.len().max(1) as f64;
-    let drawn = if Run::is_drawn(message, rate) { times } else { &[] };
+    let kept = |is_kept: bool| if is_kept { times } else { &[] };
+    let drawn = kept(Run::is_drawn(configuration, message, rate));
+    let of_figure_6 = kept(Run::is_of_figure_6(configuration, message));
     Run {
         configuration,
         message,
@@ -488,12 +516,58 @@ fn summary(
         processing: Spread::of(processing),
         stages,
         batches,
-        timeline: drawn.chunks(times.len().div_ceil(POINTS).max(1)).map(slowest).collect(),
+        timeline: longest(drawn, |point| point.total),
+        processing_timeline: longest(of_figure_6, |point| point.processing),
         detail: drawn
             .iter()
             .skip(times.len().saturating_sub(DETAIL) / 2)
             .take(DETAIL)
             .map(point)
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn times(sent: i64, received: i64, stored: i64) -> Times {
+        Times { sent, request: None, received, stored, acknowledged: stored }
+    }
+
+    #[test]
+    fn a_message_whose_times_are_not_in_order_is_an_error() {
+        let kept = [times(5, 5, 9), times(7, 8, 8)];
+        check_order(&kept).unwrap();
+        for wrong in [times(6, 5, 9), times(5, 9, 8)] {
+            let [first, second] = kept;
+            let error = check_order(&[first, wrong, second]).unwrap_err().to_string();
+            assert!(error.contains(&format!("received at {}", wrong.received)), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_interval_of_figure_6_has_its_longest_processing_latency() {
+        // Of the first two messages, one has the longer end-to-end latency, and the other one the longer
+        // processing latency.
+        let mut all = vec![times(0, 8_000, 9_000), times(1_000, 2_000, 7_000)];
+        let count = i64::try_from(2 * POINTS).unwrap();
+        all.extend((2..count).map(|at| times(at * 1_000, at * 1_000 + 1, at * 1_000 + 2)));
+        let client =
+            moteseal_net::Client::new("http://127.0.0.1:1", &moteseal_net::Options::default());
+        let sender = Sender::new(client.unwrap());
+        let of = |configuration, message, rate| {
+            summary((configuration, message, rate), &sender, &all, None)
+        };
+        let run = of(Configuration::Four, Message::Short, Rate::Low);
+        assert_eq!((run.timeline.len(), run.processing_timeline.len()), (POINTS, POINTS));
+        assert!((run.timeline[0].total - 9.0).abs() < 1e-9);
+        assert!((run.processing_timeline[0].processing - 5.0).abs() < 1e-9);
+        // Figure 5 has no messages at the low rate, and figure 6 only those of configuration 4.
+        let grade = of(Configuration::One, Message::Short, Rate::Maximum);
+        assert_eq!((grade.timeline.len(), grade.processing_timeline.len()), (POINTS, 0));
+        let low = of(Configuration::Four, Message::Long, Rate::Low);
+        assert!(low.timeline.is_empty() && low.detail.is_empty());
     }
 }

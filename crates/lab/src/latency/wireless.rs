@@ -130,7 +130,8 @@ impl Outcome {
     }
 }
 
-/// Measures all combinations. The protections take turns within each trial.
+/// Measures all combinations. The protections take turns within each trial. Each trial begins with another
+/// one, so that none is always first.
 pub(super) fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec<Outcome>, Failed> {
     let folder = tempfile::tempdir_in(&plan.folder)?;
     let broker = Broker::start(folder.path())?;
@@ -146,7 +147,8 @@ pub(super) fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec
                     u8::from(qos == Qos::One),
                     plan.trials
                 ));
-                for (protection, kept) in Protection::ALL.into_iter().zip(&mut trials) {
+                for place in order(trial) {
+                    let (protection, kept) = (Protection::ALL[place], &mut trials[place]);
                     let seed = plan.seed.derive("trial", u64::from(trial));
                     let one = Trial { medium, qos, protection, strings: plan.strings, seed };
                     let (per_message, mut latencies, payload) = one.run(&broker)?;
@@ -173,6 +175,12 @@ pub(super) fn measure(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Vec
         }
     }
     Ok(outcomes)
+}
+
+/// Returns the order of [`Protection::ALL`] in a trial.
+fn order(trial: u32) -> [usize; Protection::ALL.len()] {
+    let first = trial as usize % Protection::ALL.len();
+    std::array::from_fn(|turn| (first + turn) % Protection::ALL.len())
 }
 
 struct Trial {
@@ -312,6 +320,14 @@ impl Cipher {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn each_trial_has_all_protections_and_begins_with_another_one() {
+        assert_eq!(
+            [0, 1, 4, 5].map(order),
+            [[0, 1, 2, 3, 4], [1, 2, 3, 4, 0], [4, 0, 1, 2, 3], [0, 1, 2, 3, 4]]
+        );
+    }
 
     #[test]
     fn a_string_is_encrypted_as_often_as_the_protection_states() {

@@ -38,8 +38,10 @@ pub fn write(
     std::fs::create_dir_all(out.folder)
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     data::write(study, &out)?;
-    let mut index =
-        LATENCY.fill("head", &[("seconds", &study.seconds), ("machine", &study.machine)]) + "\n";
+    let executions = executions(study);
+    let values: [(&str, &dyn Display); 3] =
+        [("seconds", &study.seconds), ("executions", &executions), ("machine", &study.machine)];
+    let mut index = LATENCY.fill("head", &values) + "\n";
     let bars = bars(study);
     if !bars.rows().is_empty() {
         index += &format!("\n{}", LATENCY.fill("bars", &[("table", &bars.markdown())]));
@@ -116,6 +118,15 @@ pub(super) fn ms(value: f64) -> String {
         1.0.. => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
+}
+
+/// Returns a list of the executions that measured the results.
+fn executions(study: &Study) -> String {
+    if study.executions.is_empty() {
+        return "- (the command was not recorded)\n".to_owned();
+    }
+    let lines = study.executions.iter();
+    lines.map(|one| format!("- `{}`; date: {}\n", one.command, one.date)).collect()
 }
 
 fn percentiles(spread: &Spread) -> [String; 4] {

@@ -100,6 +100,8 @@ struct PointRow {
     configuration: u8,
     message_bytes: u32,
     rate: &'static str,
+    /// Which latency is the longest of the interval: `total` or `processing`.
+    longest: &'static str,
     at_s: f64,
     total_ms: f64,
     processing_ms: f64,
@@ -157,10 +159,13 @@ pub(super) fn write(study: &Study, out: &Out<'_>) -> Result<(), ReportError> {
             }
         }
         let points = study.wired.iter().flat_map(|run| {
-            run.timeline.iter().map(|point| PointRow {
+            let of_total = run.timeline.iter().map(|point| ("total", point));
+            let of_processing = run.processing_timeline.iter().map(|point| ("processing", point));
+            of_total.chain(of_processing).map(|(longest, point)| PointRow {
                 configuration: run.configuration.number(),
                 message_bytes: run.message.bytes(),
                 rate: run.rate.name(),
+                longest,
                 at_s: point.at_s,
                 total_ms: point.total,
                 processing_ms: point.processing,

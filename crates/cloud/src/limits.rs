@@ -51,7 +51,8 @@ pub struct Limits {
     pub query_sample: u32,
     /// The maximum number of bytes of the urgent events of one device that the store accepts, over
     /// its whole life. Further events are rejected with status 422, and their senders keep them. A
-    /// device may exceed the limit by one upload. Default 64 MiB.
+    /// device may exceed the limit by one upload, and by more if several processes store events
+    /// (docs/scale.md, The limit of urgent events). Default 64 MiB.
     pub event_bytes: u64,
     /// The maximum number of clients that wait for urgent events. A further client is rejected with
     /// status 429. Default 256.

@@ -148,7 +148,9 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<(UrgentKey, Vec<u8>)>, ReadError>;
 
-    /// Returns the number of bytes of the urgent events of a device.
+    /// Returns the number of bytes of the urgent events of a device. If several processes share the store,
+    /// the number MAY lack what other processes have stored in the last 10 s, and it MAY count events twice that
+    /// were being stored at the same time.
     ///
     /// # Errors
     /// [`ReadError`].

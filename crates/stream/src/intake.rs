@@ -21,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
+use crate::accepted::{Accepted, Counted};
 use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::message::{DIGEST, HEADER_BYTES, LENGTH, PIECES};
@@ -53,7 +54,9 @@ mod code {
 /// A batch is acknowledged once the stream has stored, replicated and synced it. The
 /// [`Receipt`] counts it as `queued` and states its position in the stream: whether it is new, and
 /// whether it conflicts with other seals, is known only when a worker has stored it. Reads return what
-/// the workers have stored so far; manifests also include those that this intake published lately.
+/// the workers have stored so far; manifests also include those that this intake published lately. The bytes of
+/// the urgent events of a device are those that this intake has published since its start, if the other store has
+/// none.
 ///
 /// The number and the bytes of batches in memory are limited ([`IntakeLimits`]); beyond the limits,
 /// and while the stream is full, batches are rejected with [`PutError::Busy`] or
@@ -64,6 +67,8 @@ pub struct StreamStore {
     reads: Arc<dyn EpochStore>,
     /// The manifests that were published lately, which reads return, too.
     published: Arc<Published>,
+    /// The bytes of urgent events that were published since the start.
+    accepted: Arc<Accepted>,
     runtime: Handle,
     batches: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
@@ -96,6 +101,7 @@ impl StreamStore {
             publisher: Arc::new(Publisher { stream, limits }),
             reads,
             published: Arc::default(),
+            accepted: Arc::default(),
             runtime: Handle::current(),
             batches: Arc::new(Semaphore::new(limits.batches.min(Semaphore::MAX_PERMITS))),
             bytes: Arc::new(Semaphore::new(units as usize)),
@@ -338,6 +344,14 @@ impl EpochStore for StreamStore {
 
     fn submit_urgent(&self, events: Vec<StoredUrgent>, reply: Reply) -> Result<(), PutError> {
         let items = events.len();
+        let accepted = Arc::clone(&self.accepted);
+        let counted: Vec<Counted> = events.iter().map(Counted::from).collect();
+        let reply: Reply = Box::new(move |result| {
+            if result.is_ok() {
+                accepted.add(&counted);
+            }
+            reply(result);
+        });
         self.submit_batch(&events.into(), items, reply)
     }
 
@@ -359,7 +373,11 @@ impl EpochStore for StreamStore {
     }
 
     fn urgent_bytes(&self, device: DeviceId) -> Result<u64, ReadError> {
-        self.reads.urgent_bytes(device)
+        // Without a store, or before the workers have stored anything, this intake counts what it has published.
+        match self.reads.urgent_bytes(device)? {
+            0 => Ok(self.accepted.of(device)),
+            stored => Ok(stored),
+        }
     }
 
     fn manifests(

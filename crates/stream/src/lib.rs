@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accepted;
 mod attempts;
 mod authority;
 mod check;

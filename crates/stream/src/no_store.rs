@@ -11,7 +11,8 @@ use moteseal_store::{
 
 /// A store without content, which accepts nothing. With it, an intake knows no stored seals and manifests:
 /// a device must send the digest of each seal's predecessor, and pruned seals are rejected as if their
-/// manifest were missing.
+/// manifest were missing. The limit of the urgent events of a device applies to what the intake has published
+/// since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoStore;
 

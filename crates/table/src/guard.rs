@@ -23,7 +23,7 @@ pub(crate) const PIECE: u64 = 64 << 10;
 /// One partition has this many pieces: 16 MiB.
 const PIECES: u64 = 256;
 
-fn sum(key: &[&[u8]], value: &[u8]) -> [u8; 8] {
+pub(crate) fn sum(key: &[&[u8]], value: &[u8]) -> [u8; 8] {
     let mut hash = Xxh64::new(0);
     for part in key {
         hash.update(&(part.len() as u64).to_be_bytes());
@@ -81,6 +81,11 @@ pub(crate) const fn bucket(number: u64) -> i64 {
     (number.saturating_sub(1) / PLACES) as i64
 }
 
+/// Returns the first number of a bucket.
+pub(crate) const fn first_number(bucket: u64) -> u64 {
+    bucket.saturating_mul(PLACES).saturating_add(1)
+}
+
 /// Returns the part and the number of the piece that contains a byte of a body.
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
 pub(crate) const fn piece(at: u64) -> (i32, i32) {
@@ -116,6 +121,7 @@ mod tests {
         assert_eq!((span(SealIndex(255)), span(SealIndex(256))), (0, 1));
         assert_eq!(first_index(span(SealIndex(u32::MAX))), SealIndex(u32::MAX - 255));
         assert_eq!((bucket(1), bucket(1024), bucket(1025)), (0, 0, 1));
+        assert_eq!((first_number(0), first_number(1)), (1, 1025));
         assert_eq!(piece(PIECE * PIECES), (1, 256));
     }
 }

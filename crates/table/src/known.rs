@@ -3,6 +3,7 @@
 //! A keyspace can be emptied under a running process. The process notices it at the next seal of a partition
 //! that it has listed, because the partition no longer states that it is listed, and forgets everything. The
 //! rows of [`KnownRows`] are also forgotten after [`LIFETIME`], because they can be lost without this.
+//! [`EventBytes`] is different: it keeps sums that are expensive to read, for a short time.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -15,6 +16,10 @@ use moteseal_core::record::{DeviceId, SealIndex};
 pub(crate) const LIFETIME: Duration = Duration::from_mins(10);
 /// The maximum number of rows that are known.
 const MOST: usize = 1 << 17;
+/// How long the bytes of the urgent events of a device are known.
+pub(crate) const COUNTED: Duration = Duration::from_secs(10);
+/// The maximum number of devices whose bytes are known. They take at most 6 MiB.
+const DEVICES: usize = 1 << 16;
 /// The maximum number of spans whose newest index is known. They take at most 36 MiB.
 const SPANS: usize = 1 << 20;
 
@@ -101,9 +106,114 @@ impl Newest {
     }
 }
 
+/// The bytes of the urgent events of the devices that were counted most recently.
+///
+/// A count lacks what other processes have stored since it was read, for less than [`COUNTED`]. It includes what
+/// this process has stored since. What this process stored while the count was read may be included twice.
+#[derive(Debug, Default)]
+pub(crate) struct EventBytes {
+    newer: HashMap<DeviceId, Count>,
+    older: HashMap<DeviceId, Count>,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    bytes: u64,
+    /// When it was read; `None` if it must be read each time.
+    since: Option<Instant>,
+    /// The bytes that this process has stored since this count exists.
+    added: u64,
+}
+
+impl EventBytes {
+    pub(crate) fn get(&mut self, device: DeviceId, now: Instant) -> Option<u64> {
+        let count = self.entry(device);
+        let age = now.saturating_duration_since(count.since?);
+        (age < COUNTED).then_some(count.bytes)
+    }
+
+    /// Returns what [`insert`](Self::insert) needs. Call it before the bytes are read.
+    pub(crate) fn begin(&mut self, device: DeviceId) -> u64 {
+        self.entry(device).added
+    }
+
+    /// Keeps a count that was read from `since` on.
+    pub(crate) fn insert(&mut self, device: DeviceId, bytes: u64, since: Instant, begun: u64) {
+        let count = self.entry(device);
+        count.bytes = bytes.saturating_add(count.added.saturating_sub(begun));
+        count.since = Some(since);
+    }
+
+    /// Adds what this process has stored.
+    pub(crate) fn add(&mut self, device: DeviceId, bytes: u64) {
+        for counts in [&mut self.newer, &mut self.older] {
+            if let Some(count) = counts.get_mut(&device) {
+                count.bytes = count.bytes.saturating_add(bytes);
+                count.added = count.added.saturating_add(bytes);
+            }
+        }
+    }
+
+    /// Forgets a count.
+    pub(crate) fn forget(&mut self, device: DeviceId) {
+        for counts in [&mut self.newer, &mut self.older] {
+            if let Some(count) = counts.get_mut(&device) {
+                count.since = None;
+            }
+        }
+    }
+
+    fn entry(&mut self, device: DeviceId) -> &mut Count {
+        if !self.newer.contains_key(&device) {
+            let count = self.older.remove(&device).unwrap_or_default();
+            if self.newer.len() >= DEVICES / 2 {
+                self.older = mem::take(&mut self.newer);
+            }
+            self.newer.insert(device, count);
+        }
+        self.newer.entry(device).or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bytes_of_a_device_are_known_for_a_while_and_include_what_this_process_stored() {
+        let (device, other) = (DeviceId([1; 8]), DeviceId([2; 8]));
+        let start = Instant::now();
+        let mut counts = EventBytes::default();
+        assert_eq!(counts.get(device, start), None);
+        counts.add(device, 1);
+        let begun = counts.begin(device);
+        counts.add(device, 10);
+        counts.insert(device, 100, start, begun);
+        counts.add(device, 1_000);
+        counts.add(other, 10_000);
+        assert_eq!(counts.get(device, start + COUNTED / 2), Some(1_110));
+        assert_eq!(counts.get(device, start + COUNTED), None);
+        assert_eq!(counts.get(other, start), None);
+        let begun = counts.begin(device);
+        counts.insert(device, 1_110, start + COUNTED, begun);
+        assert_eq!(counts.get(device, start + COUNTED), Some(1_110));
+        counts.forget(device);
+        assert_eq!(counts.get(device, start + COUNTED), None);
+    }
+
+    #[test]
+    fn the_number_of_devices_whose_bytes_are_known_is_limited() {
+        let device = |number: u64| DeviceId(number.to_be_bytes());
+        let start = Instant::now();
+        let mut counts = EventBytes::default();
+        counts.insert(device(0), 7, start, 0);
+        for number in 1..2 * DEVICES as u64 {
+            counts.insert(device(number), 1, start, 0);
+            assert_eq!(counts.get(device(0), start), Some(7), "it is used all the time");
+            assert!(counts.newer.len() + counts.older.len() <= DEVICES);
+        }
+        assert_eq!(counts.get(device(1), start), None, "it is forgotten");
+    }
 
     #[test]
     fn the_newest_index_of_the_spans_that_were_used_last_is_known() {

@@ -26,6 +26,7 @@ mod init;
 mod known;
 mod login;
 mod manifests;
+mod order;
 mod queue;
 mod reads;
 mod roles;

@@ -93,12 +93,13 @@ statements! {
         WHERE device = ? AND span = ? AND seal_index = ? AND seq = ? LIMIT ?",
     add_urgent_size: "INSERT INTO urgent_sizes (device, seal_index, seq, digest, size) \
         VALUES (?, ?, ?, ?, ?)",
-    urgent_bytes: "SELECT sum(size) FROM urgent_sizes WHERE device = ?",
+    urgent_bytes: "SELECT sum(size), count(size) FROM urgent_sizes WHERE device = ?",
     place_urgent: "INSERT INTO urgent_order (bucket, number, digest, place) VALUES (?, ?, ?, ?)",
     places_after: "SELECT number, digest, place FROM urgent_order \
         WHERE bucket = ? AND (number, digest) > (?, ?) LIMIT ?",
-    last_place: "SELECT number, digest FROM urgent_order WHERE bucket = ? \
-        ORDER BY number DESC, digest DESC LIMIT 1",
+    place_at: "SELECT number FROM urgent_order WHERE bucket = ? AND number = ? AND digest = ?",
+    numbers_after: "SELECT number, digest FROM urgent_order \
+        WHERE bucket = ? AND (number, digest) > (?, ?) LIMIT ?",
     confirm_urgent: "INSERT INTO urgent_placed (device, span, seal_index, seq, digest, number) \
         VALUES (?, ?, ?, ?, ?, ?)",
     confirmed: "SELECT number FROM urgent_placed \

@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
 
 use moteseal_core::digest::Digest;
@@ -28,7 +28,7 @@ use crate::address::Address;
 use crate::connect::{self, Access};
 use crate::error::OpenError;
 use crate::fault::{self, Fault};
-use crate::known::{Known, KnownRows, Newest};
+use crate::known::{EventBytes, Known, KnownRows, Newest};
 use crate::login;
 use crate::queue::{Queue, Ticket};
 use crate::statements::Statements;
@@ -36,6 +36,8 @@ use crate::statements::Statements;
 /// The maximum number of devices whose bundles are written at the same time. The driver sends their
 /// requests together, so that a request takes less processor time the more there are.
 pub(crate) const WRITERS: usize = 64;
+/// The number of locks of urgent events.
+pub(crate) const STORING: usize = 64;
 
 /// How a store works with its keyspace.
 #[derive(Clone, Debug)]
@@ -86,10 +88,13 @@ pub(crate) struct Table {
     pub(crate) writers: Semaphore,
     known: Mutex<KnownRows>,
     newest: Mutex<Newest>,
-    /// Held while urgent events are placed.
+    event_bytes: Mutex<EventBytes>,
+    /// Held while urgent events of some places of seals are stored, by the hash of the place.
+    pub(crate) storing: [tokio::sync::Mutex<()>; STORING],
+    /// Held while urgent events get their numbers.
     pub(crate) placing: tokio::sync::Mutex<()>,
-    /// A bucket of places of urgent events that has rows, unless it is 0.
-    pub(crate) bucket: AtomicU64,
+    /// A number of the order of urgent events. A quorum has an event with it, unless it is 0.
+    pub(crate) last_known: AtomicU64,
 }
 
 impl TableStore {
@@ -208,8 +213,10 @@ impl Table {
             writers: Semaphore::new(WRITERS),
             known: Mutex::new(KnownRows::new(Instant::now())),
             newest: Mutex::default(),
+            event_bytes: Mutex::default(),
+            storing: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             placing: tokio::sync::Mutex::default(),
-            bucket: AtomicU64::new(0),
+            last_known: AtomicU64::new(0),
         }
     }
 
@@ -221,6 +228,20 @@ impl Table {
         deadline: Instant,
     ) -> Result<(), Fault> {
         fault::execute(&self.session, statement, values, deadline).await.map(drop)
+    }
+
+    /// Writes rows of one partition, all or none of them.
+    pub(crate) async fn run_all(
+        &self,
+        statement: &PreparedStatement,
+        rows: Vec<impl SerializeRow>,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        match <[_; 1]>::try_from(rows) {
+            Ok([row]) => self.run(statement, row, deadline).await,
+            Err(rows) if rows.is_empty() => Ok(()),
+            Err(rows) => fault::batch(&self.session, statement, rows, deadline).await,
+        }
     }
 
     /// Executes a statement and returns its rows.
@@ -253,10 +274,16 @@ impl Table {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).insert(device, span, index);
     }
 
+    /// Returns what this process knows of the bytes of urgent events of devices.
+    pub(crate) fn event_bytes(&self) -> MutexGuard<'_, EventBytes> {
+        self.event_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Forgets what this process has written.
     pub(crate) fn forget(&self) {
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = KnownRows::new(Instant::now());
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Newest::default();
+        *self.event_bytes() = EventBytes::default();
     }
 }
 

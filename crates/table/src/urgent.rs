@@ -1,55 +1,57 @@
-//! Urgent events, and the order of their arrival.
+//! Urgent events.
 //!
-//! Cassandra has no counter that gives every event a number of its own, so a number may have several
-//! events; their digests order them. A process writes an event after the last place that it reads,
-//! and then reads the end of the order again. If its place is still the last, no reader can have
-//! passed it, and the place is confirmed. Otherwise another process placed an event at the same time:
-//! the event gets a second, later place. A reader therefore misses no event that was acknowledged
-//! after its last read, and may in this case see an event twice.
+//! The events of a batch are stored in these steps, each after Cassandra acknowledged those before it; the
+//! requests of one step are sent at the same time. The stored events of their places are read. The schemas
+//! are written, then the events and their lengths. The events get their places in the order (see `order.rs`),
+//! which makes them visible. The places are confirmed, and the events of the places are read once more: if two
+//! processes store two events of one place at the same time, at least the later one reads both. A process that
+//! is killed between two steps leaves rows without a confirmation. The same put again writes what is missing,
+//! and places the events again if they were not confirmed.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Instant;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
-use moteseal_store::{Receipt, StoredUrgent, UrgentKey, UrgentPlace};
+use moteseal_core::record::{DeviceId, SealIndex, Sequence};
+use moteseal_store::{Receipt, StoredUrgent, UrgentKey};
 
 use crate::fault::Fault;
 use crate::guard;
+use crate::order::{Placed, number_of, stored};
 use crate::reads::{digest_of, limit_of};
-use crate::store::Table;
+use crate::store::{STORING, Table};
 
-/// The maximum number of places in one answer.
-const PAGE: usize = 1024;
+/// The maximum number of events that are stored together. The events of a longer batch follow.
+const EVENTS: usize = 256;
+/// The maximum number of requests of one batch at the same time.
+const AT_ONCE: usize = 32;
+/// If a device has more events than this, the sum of their lengths is known for a while. Fewer are cheap to add up.
+const MANY: i64 = 1_000;
 
-/// A place in the order, and the event that is there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
-    pub(crate) number: u64,
-    pub(crate) key: UrgentKey,
-    pub(crate) epoch: EpochNumber,
+/// The place of an event in a seal.
+type SealPlace = (DeviceId, SealIndex, Sequence);
+
+/// Device, index, place, digest and length of an event.
+type SizeRow = (Vec<u8>, i64, Vec<u8>, Vec<u8>, i64);
+/// Device, span, index, place, digest and number of an event.
+type ConfirmedRow = (Vec<u8>, i32, i64, Vec<u8>, Vec<u8>, i64);
+
+const fn place_of(key: &UrgentKey) -> SealPlace {
+    (key.device, key.index, key.seq)
 }
 
-fn damaged_order() -> Fault {
-    Fault::damaged("the order of the urgent events is damaged")
+/// Returns the event in a row, if it matches its checksum.
+fn event_in(key: &UrgentKey, row: Option<Vec<u8>>) -> Result<Vec<u8>, Fault> {
+    let event = row.and_then(|row| guard::unwrap(&[b"urgent", &key.to_bytes()], row));
+    event.ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged or missing")))
 }
 
-/// Returns the number of an event as the database stores it. Another one can follow it.
-fn number_of(number: i64) -> Result<u64, Fault> {
-    u64::try_from(number).ok().filter(|_| number < i64::MAX).ok_or_else(damaged_order)
-}
-
-/// Returns the number of a row of a bucket. The first number is 1. A number of another bucket is damaged:
-/// readers would pass over the rows between, and would not find the place of their cursor again.
-fn number_in(bucket: i64, number: i64) -> Result<u64, Fault> {
-    let number = number_of(number)?;
-    let is_in = number > 0 && guard::bucket(number) == bucket;
-    if is_in { Ok(number) } else { Err(damaged_order()) }
-}
-
-/// Returns a number as the database stores it.
-fn stored(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+/// Returns whether the store has another event for the place of one that was just stored. `before` are the events of
+/// the place that were stored before its batch, `after` those that are stored now, and `later` those that follow it in
+/// the batch: the receipt reports only the second of two events of a batch.
+fn is_twin(own: &Digest, before: &[Digest], after: &[Digest], later: &[Digest]) -> bool {
+    after.iter().any(|digest| digest != own && (before.contains(digest) || !later.contains(digest)))
 }
 
 impl Table {
@@ -58,111 +60,174 @@ impl Table {
         events: &[StoredUrgent],
         deadline: Instant,
     ) -> Result<Receipt, Fault> {
-        // Within this process, events do not compete for places.
-        let _placing = self.placing.lock().await;
         let mut receipt = Receipt::default();
-        for event in events {
-            let key = event.key();
-            let before = self.digests_at(&key, deadline).await?;
-            if before.contains(&key.digest) && !self.confirmed(&key, deadline).await?.is_empty() {
-                receipt.known += 1;
-                continue;
-            }
-            self.put_schema(event.schema().digest, &event.schema().bytes, deadline).await?;
-            let (device, seq) = (&key.device.0[..], key.seq.0.to_be_bytes());
-            let (index, span) = (i64::from(key.index.0), guard::span(key.index));
-            let value = guard::wrap(&[b"urgent", &key.to_bytes()], &[event.bytes()]);
-            let values = (device, span, index, &seq[..], &key.digest.0[..], value);
-            self.run(&self.statements.add_urgent, values, deadline).await?;
-            let size = i64::try_from(event.bytes().len()).unwrap_or(i64::MAX);
-            let values = (device, index, &seq[..], &key.digest.0[..], size);
-            self.run(&self.statements.add_urgent_size, values, deadline).await?;
-            let number = self.place(event, deadline).await?;
-            let values = (device, span, index, &seq[..], &key.digest.0[..], stored(number));
-            self.run(&self.statements.confirm_urgent, values, deadline).await?;
-            let after = self.digests_at(&key, deadline).await?;
-            // Also for a row without confirmation: no receipt has named its conflict.
-            if after.iter().any(|digest| *digest != key.digest) {
-                receipt.doubled_events.push((key.device, key.index, key.seq));
-            }
-            receipt.stored += 1;
+        for events in events.chunks(EVENTS) {
+            self.put_events(events, &mut receipt, deadline).await?;
         }
         Ok(receipt)
     }
 
-    /// Writes an event at the end of the order. Returns its number.
-    async fn place(&self, event: &StoredUrgent, deadline: Instant) -> Result<u64, Fault> {
-        let key = event.key();
-        let mut pause = Duration::from_millis(1 + u64::from(key.digest.0[0]) % 8);
-        loop {
-            let last = self.last_place(deadline).await?;
-            let number = last.map_or(1, |(number, _)| number + 1);
-            let at = number.to_be_bytes();
-            let row = guard::wrap(
-                &[b"place", &at, &key.digest.0],
-                &[&key.to_bytes(), &event.epoch().0.to_be_bytes()],
-            );
-            let values = (guard::bucket(number), stored(number), &key.digest.0[..], row);
-            self.run(&self.statements.place_urgent, values, deadline).await?;
-            if self.last_place(deadline).await? == Some((number, key.digest)) {
-                return Ok(number);
-            }
-            if Instant::now() + pause >= deadline {
-                return Err(Fault::Unavailable("too many processes store urgent events".into()));
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(200));
-        }
-    }
-
-    /// Returns the last place of the order.
-    async fn last_place(&self, deadline: Instant) -> Result<Option<(u64, Digest)>, Fault> {
-        // No bucket is skipped: all buckets up to the last one have rows. First double the distance,
-        // then halve it.
-        let mut low = self.bucket.load(Ordering::Relaxed);
-        let mut found = self.last_in(low, deadline).await?;
-        if found.is_none() && low > 0 {
-            low = 0;
-            found = self.last_in(low, deadline).await?;
-        }
-        let (mut step, mut high) = (1, None);
-        while found.is_some() {
-            let next = match high {
-                None => low + step,
-                Some(high) if low + 1 < high => low + (high - low) / 2,
-                Some(_) => break,
-            };
-            match self.last_in(next, deadline).await? {
-                Some(last) => {
-                    (low, found) = (next, Some(last));
-                    step *= 2;
-                }
-                None => high = Some(next),
-            }
-        }
-        self.bucket.store(low, Ordering::Relaxed);
-        Ok(found)
-    }
-
-    async fn last_in(
+    async fn put_events(
         &self,
-        bucket: u64,
+        events: &[StoredUrgent],
+        receipt: &mut Receipt,
         deadline: Instant,
-    ) -> Result<Option<(u64, Digest)>, Fault> {
-        let rows: Vec<(i64, Vec<u8>)> =
-            self.rows(&self.statements.last_place, (stored(bucket),), deadline).await?;
-        let last = rows.into_iter().next();
-        let place = |(number, digest): (i64, Vec<u8>)| {
-            Ok((number_in(stored(bucket), number)?, digest_of(&digest)?))
-        };
-        last.map(place).transpose()
+    ) -> Result<(), Fault> {
+        let places: BTreeSet<SealPlace> =
+            events.iter().map(|event| place_of(&event.key())).collect();
+        // Within this process, the events of one place are stored one after the other. The locks are taken in
+        // ascending order.
+        let locks: BTreeSet<usize> = places.iter().map(lock_of).collect();
+        let mut storing = Vec::with_capacity(locks.len());
+        for lock in locks {
+            storing.push(self.storing[lock].lock().await);
+        }
+        let before = self.digests_at(places, deadline).await?;
+        let known = self.known_of(events, &before, deadline).await?;
+        let mut seen = HashSet::new();
+        let new: Vec<&StoredUrgent> = events
+            .iter()
+            .filter(|event| !known.contains(&event.key()) && seen.insert(event.key()))
+            .collect();
+        receipt.known += (events.len() - new.len()) as u64;
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.write_events(&new, deadline).await?;
+        let first = self.place(&new, deadline).await?;
+        self.confirm(&new, first, deadline).await?;
+        let places = new.iter().map(|event| place_of(&event.key())).collect();
+        let after = self.digests_at(places, deadline).await?;
+        let mut later: BTreeMap<SealPlace, Vec<Digest>> = BTreeMap::new();
+        let mut twins = Vec::new();
+        for key in new.iter().rev().map(|event| event.key()) {
+            let place = place_of(&key);
+            let at = |digests: &BTreeMap<SealPlace, Vec<Digest>>| {
+                digests.get(&place).cloned().unwrap_or_default()
+            };
+            // Also for a row without confirmation: no receipt has named its conflict.
+            if is_twin(&key.digest, &at(&before), &at(&after), &at(&later)) {
+                twins.push(place);
+            }
+            later.entry(place).or_default().push(key.digest);
+        }
+        receipt.doubled_events.extend(twins.into_iter().rev());
+        receipt.stored += new.len() as u64;
+        Ok(())
     }
 
-    async fn digests_at(&self, key: &UrgentKey, deadline: Instant) -> Result<Vec<Digest>, Fault> {
-        let seq = key.seq.0.to_be_bytes();
-        let values = (&key.device.0[..], guard::span(key.index), i64::from(key.index.0), &seq[..]);
-        let rows: Vec<(Vec<u8>,)> = self.rows(&self.statements.urgent_at, values, deadline).await?;
-        rows.iter().map(|(digest,)| digest_of(digest)).collect()
+    /// Returns which of the events are stored and confirmed. `before` are the stored ones of their places.
+    async fn known_of(
+        &self,
+        events: &[StoredUrgent],
+        before: &BTreeMap<SealPlace, Vec<Digest>>,
+        deadline: Instant,
+    ) -> Result<HashSet<UrgentKey>, Fault> {
+        let stored: HashSet<UrgentKey> = events
+            .iter()
+            .map(StoredUrgent::key)
+            .filter(|key| before.get(&place_of(key)).is_some_and(|at| at.contains(&key.digest)))
+            .collect();
+        let reads = stored.into_iter().map(|key| async move {
+            let is_confirmed = !self.confirmed(&key, deadline).await?.is_empty();
+            Ok::<_, Fault>(is_confirmed.then_some(key))
+        });
+        let reads: Vec<_> = reads.collect();
+        let known: Vec<Option<UrgentKey>> =
+            stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await?;
+        Ok(known.into_iter().flatten().collect())
+    }
+
+    /// Writes the schemas of events, then the events and their lengths.
+    async fn write_events(&self, events: &[&StoredUrgent], deadline: Instant) -> Result<(), Fault> {
+        let schemas: BTreeMap<Digest, _> =
+            events.iter().map(|event| (event.schema().digest, event.schema())).collect();
+        let writes = schemas.into_values().map(|schema| async move {
+            self.put_schema(schema.digest, &schema.bytes, deadline).await
+        });
+        let writes: Vec<_> = writes.collect();
+        let () = stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await?;
+        let writes = events.iter().map(|event| async move {
+            let (key, seq) = (event.key(), event.key().seq.0.to_be_bytes());
+            let (span, index) = (guard::span(key.index), i64::from(key.index.0));
+            let value = guard::wrap(&[b"urgent", &key.to_bytes()], &[event.bytes()]);
+            let values = (&key.device.0[..], span, index, &seq[..], &key.digest.0[..], value);
+            self.run(&self.statements.add_urgent, values, deadline).await
+        });
+        let writes: Vec<_> = writes.collect();
+        let () = stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await?;
+        let mut sizes: BTreeMap<DeviceId, Vec<SizeRow>> = BTreeMap::new();
+        for event in events {
+            let key = event.key();
+            let size = i64::try_from(event.bytes().len()).unwrap_or(i64::MAX);
+            sizes.entry(key.device).or_default().push((
+                key.device.0.to_vec(),
+                i64::from(key.index.0),
+                key.seq.0.to_be_bytes().to_vec(),
+                key.digest.0.to_vec(),
+                size,
+            ));
+        }
+        let writes = sizes.into_iter().map(|(device, rows)| async move {
+            let bytes = rows.iter().map(|row| row.4.unsigned_abs()).sum();
+            let add = &self.statements.add_urgent_size;
+            let written = self.run_all(add, rows, deadline).await;
+            match &written {
+                Ok(()) => self.event_bytes().add(device, bytes),
+                // Perhaps Cassandra has them nevertheless.
+                Err(_) => self.event_bytes().forget(device),
+            }
+            written
+        });
+        let writes: Vec<_> = writes.collect();
+        stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Writes that events have places with consecutive numbers.
+    async fn confirm(
+        &self,
+        events: &[&StoredUrgent],
+        first: u64,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let mut rows: BTreeMap<(DeviceId, i32), Vec<ConfirmedRow>> = BTreeMap::new();
+        for (event, number) in events.iter().zip(first..) {
+            let key = event.key();
+            let span = guard::span(key.index);
+            rows.entry((key.device, span)).or_default().push((
+                key.device.0.to_vec(),
+                span,
+                i64::from(key.index.0),
+                key.seq.0.to_be_bytes().to_vec(),
+                key.digest.0.to_vec(),
+                stored(number),
+            ));
+        }
+        let writes = rows.into_values().map(|rows| async move {
+            self.run_all(&self.statements.confirm_urgent, rows, deadline).await
+        });
+        let writes: Vec<_> = writes.collect();
+        stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Reads the digests of the stored events of places.
+    async fn digests_at(
+        &self,
+        places: BTreeSet<SealPlace>,
+        deadline: Instant,
+    ) -> Result<BTreeMap<SealPlace, Vec<Digest>>, Fault> {
+        let reads = places.into_iter().map(|place| async move {
+            let (device, index, seq) = place;
+            let seq = seq.0.to_be_bytes();
+            let values = (&device.0[..], guard::span(index), i64::from(index.0), &seq[..]);
+            let rows: Vec<(Vec<u8>,)> =
+                self.rows(&self.statements.urgent_at, values, deadline).await?;
+            let digests: Vec<Digest> =
+                rows.iter().map(|(digest,)| digest_of(digest)).collect::<Result<_, _>>()?;
+            Ok((place, digests))
+        });
+        let reads: Vec<_> = reads.collect();
+        stream::iter(reads).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn confirmed(&self, key: &UrgentKey, deadline: Instant) -> Result<Vec<u64>, Fault> {
@@ -171,75 +236,6 @@ impl Table {
         let values = (&key.device.0[..], span, index, &seq[..], &key.digest.0[..]);
         let rows: Vec<(i64,)> = self.rows(&self.statements.confirmed, values, deadline).await?;
         rows.into_iter().map(|(number,)| number_of(number)).collect()
-    }
-
-    /// Returns at most `limit` places after one, and whether there are more. If the order does not
-    /// have the place, starts with the first.
-    pub(crate) async fn places(
-        &self,
-        after: Option<UrgentPlace>,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<(Vec<Placed>, bool), Fault> {
-        let mut from = (0, Vec::new());
-        if let Some(after) = after.filter(|after| after.number > 0) {
-            let values =
-                (guard::bucket(after.number), stored(after.number), &[][..], limit_of(PAGE));
-            let values: (i64, i64, &[u8], i32) = values;
-            let rows: Vec<Place> =
-                self.rows(&self.statements.places_after, values, deadline).await?;
-            let is_there =
-                rows.iter().any(|row| row.0 == stored(after.number) && row.1 == after.digest.0);
-            if is_there {
-                from = (stored(after.number), after.digest.0.to_vec());
-            }
-        }
-        let limit = limit.saturating_add(1);
-        let first = self.page(from.clone(), None, limit, deadline).await?;
-        let Some(last) = first.last() else { return Ok((Vec::new(), false)) };
-        // An event may have become visible before the last one while the page was read. After this
-        // second read none can: a process whose write ends now finds the last one and moves on.
-        let last = (last.0, last.1.clone());
-        let mut rows = self.page(from, Some(&last), limit, deadline).await?;
-        let has_more = rows.len() >= limit;
-        rows.truncate(limit - 1);
-        let placed = rows.into_iter().map(decode).collect::<Result<_, _>>()?;
-        Ok((placed, has_more))
-    }
-
-    /// Returns at most `limit` rows of the order after one, up to `until`.
-    async fn page(
-        &self,
-        mut from: (i64, Vec<u8>),
-        until: Option<&(i64, Vec<u8>)>,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<Place>, Fault> {
-        let mut bucket = guard::bucket(number_of(from.0)?);
-        let mut found: Vec<Place> = Vec::new();
-        while found.len() < limit {
-            let wanted = (limit - found.len()).min(PAGE);
-            let values = (bucket, from.0, &from.1[..], limit_of(wanted));
-            let rows: Vec<Place> =
-                self.rows(&self.statements.places_after, values, deadline).await?;
-            let (count, is_last) = (rows.len(), rows.len() < wanted);
-            for row in rows {
-                number_in(bucket, row.0)?;
-                from = (row.0, row.1.clone());
-                if until.is_some_and(|until| from > *until) {
-                    return Ok(found);
-                }
-                found.push(row);
-            }
-            if is_last {
-                bucket += 1;
-                // Buckets are filled one after the other.
-                if count == 0 && self.last_in(number_of(bucket)?, deadline).await?.is_none() {
-                    break;
-                }
-            }
-        }
-        Ok(found)
     }
 
     /// Returns the event at a place, or `None` if it was confirmed at a later place.
@@ -257,17 +253,13 @@ impl Table {
         let (span, index) = (guard::span(key.index), i64::from(key.index.0));
         let values = (&key.device.0[..], span, index, &seq[..], &key.digest.0[..]);
         let rows: Vec<(Vec<u8>,)> = self.rows(&self.statements.urgent, values, deadline).await?;
-        let event = rows
-            .into_iter()
-            .next()
-            .and_then(|(event,)| guard::unwrap(&[b"urgent", &key.to_bytes()], event));
-        event.map(Some).ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged or missing")))
+        event_in(&key, rows.into_iter().next().map(|(event,)| event)).map(Some)
     }
 
     /// Returns at most `limit` events for one place of a seal, ascending by digest.
     pub(crate) async fn events_at(
         &self,
-        (device, index, seq): (DeviceId, SealIndex, Sequence),
+        (device, index, seq): SealPlace,
         limit: usize,
         deadline: Instant,
     ) -> Result<Vec<(UrgentKey, Vec<u8>)>, Fault> {
@@ -277,37 +269,62 @@ impl Table {
             self.rows(&self.statements.urgent_events_at, values, deadline).await?;
         let event = |(digest, event): (Vec<u8>, Vec<u8>)| {
             let key = UrgentKey { device, index, seq, digest: digest_of(&digest)? };
-            let event = guard::unwrap(&[b"urgent", &key.to_bytes()], event);
-            let event = event.ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged")))?;
+            let event = event_in(&key, Some(event))?;
             Ok((key, event))
         };
         rows.into_iter().map(event).collect()
     }
 
+    /// Returns the bytes of the events of a device. If it has many, the sum lacks what other processes have stored
+    /// in the last 10 s.
     pub(crate) async fn urgent_bytes(
         &self,
         device: DeviceId,
         deadline: Instant,
     ) -> Result<u64, Fault> {
-        let rows: Vec<(Option<i64>,)> =
+        let since = Instant::now();
+        let begun = {
+            let mut known = self.event_bytes();
+            if let Some(bytes) = known.get(device, since) {
+                return Ok(bytes);
+            }
+            known.begin(device)
+        };
+        let rows: Vec<(Option<i64>, i64)> =
             self.rows(&self.statements.urgent_bytes, (&device.0[..],), deadline).await?;
-        let sum = rows.first().and_then(|(sum,)| *sum).unwrap_or(0);
-        u64::try_from(sum).map_err(|_| Fault::damaged("the lengths of urgent events are damaged"))
+        let (sum, count) = rows.first().copied().unwrap_or_default();
+        let bytes = u64::try_from(sum.unwrap_or(0))
+            .map_err(|_| Fault::damaged("the lengths of urgent events are damaged"))?;
+        if count > MANY {
+            self.event_bytes().insert(device, bytes, since, begun);
+        }
+        Ok(bytes)
     }
 }
 
-/// Number, digest and wrapped place of a row of the order.
-type Place = (i64, Vec<u8>, Vec<u8>);
+/// Returns the lock of a place.
+fn lock_of(place: &SealPlace) -> usize {
+    let (device, index, seq) = place;
+    let digest = guard::sum(&[&device.0, &index.0.to_be_bytes(), &seq.0.to_be_bytes()], &[]);
+    usize::from(digest[7]) % STORING
+}
 
-fn decode((number, digest, row): Place) -> Result<Placed, Fault> {
-    let number = number_of(number)?;
-    let row = guard::unwrap(&[b"place", &number.to_be_bytes(), &digest], row);
-    let row = row.ok_or_else(damaged_order)?;
-    let (key, epoch) = row.split_first_chunk().ok_or_else(damaged_order)?;
-    let epoch = epoch.try_into().map(u64::from_be_bytes).map_err(|_| damaged_order())?;
-    let key = UrgentKey::from_bytes(key);
-    if key.digest.0 != *digest {
-        return Err(damaged_order());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_names_the_second_of_two_events() {
+        let [one, two, three] = [1, 2, 3].map(|byte| Digest([byte; 32]));
+        // Alone, and after an event of an earlier batch or of another process.
+        assert!(!is_twin(&one, &[], &[one], &[]));
+        assert!(is_twin(&one, &[two], &[one, two], &[]));
+        assert!(is_twin(&one, &[], &[one, two], &[]));
+        // In one batch: the first, the second, and the first if another process has stored a third one.
+        assert!(!is_twin(&one, &[], &[one, two], &[two]));
+        assert!(is_twin(&two, &[], &[one, two], &[]));
+        assert!(is_twin(&one, &[], &[one, two, three], &[two]));
+        // The second was written before, but not confirmed.
+        assert!(is_twin(&one, &[two], &[one, two], &[two]));
     }
-    Ok(Placed { number, key, epoch: EpochNumber(epoch) })
 }

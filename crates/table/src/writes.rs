@@ -32,7 +32,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_store::{Bundle, Receipt, SealKey};
 
-use crate::fault::{self, Fault};
+use crate::fault::Fault;
 use crate::guard::{self, INLINE, PIECE};
 use crate::known::Known;
 use crate::reads::{digest_of, index_of, limit_of};
@@ -328,11 +328,7 @@ impl Table {
     ) -> Result<(), Fault> {
         let statements = &self.statements;
         let add = if is_listed { &statements.add_listed_seal } else { &statements.add_seal };
-        match <[_; 1]>::try_from(rows) {
-            Ok([row]) => self.run(add, row, deadline).await,
-            Err(rows) if rows.is_empty() => Ok(()),
-            Err(rows) => fault::batch(&self.session, add, rows, deadline).await,
-        }
+        self.run_all(add, rows, deadline).await
     }
 
     /// Writes a long body or manifest in pieces.

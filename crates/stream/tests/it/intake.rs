@@ -85,6 +85,30 @@ async fn manifests_urgent_events_and_equivocations_arrive() {
     same(&store, &direct).await;
 }
 
+/// The cloud compares these bytes with the limit of a device.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intake_counts_the_urgent_events_that_it_published_until_a_worker_has_stored_some() {
+    let name = created(shared(), &layout()).await;
+    let store = Store::new();
+    let intake = intake(shared(), &name, &store).await;
+    let (mote, other) = (Mote::new("counted", false), Mote::new("not counted", false));
+    let intake: &dyn moteseal_store::EpochStore = &intake;
+    let used = |of: &Mote| intake.urgent_bytes(of.device()).unwrap();
+    assert_eq!(used(&mote), 0);
+    let events = [mote.urgent(1, 3, 0, 7), mote.urgent(2, 3, 0, 8)];
+    let bytes: u64 = events.iter().map(moteseal_store::StoredUrgent::counted_bytes).sum();
+    for event in &events {
+        tokio::task::block_in_place(|| intake.put_urgent(vec![event.clone()])).unwrap();
+    }
+    assert_eq!((used(&mote), used(&other)), (bytes, 0));
+    // An event that is published again counts once.
+    let again = tokio::task::block_in_place(|| intake.put_urgent(events.to_vec())).unwrap();
+    assert_eq!((again.queued, used(&mote)), (2, bytes));
+    let worker = Running::start(shared(), &name, &store).await;
+    until("storing", || worker.counts.messages() == 3).await;
+    assert_eq!((used(&mote), used(&other)), (bytes, 0));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_intake_knows_the_manifests_that_it_published_before_a_worker_stores_them() {
     let name = created(shared(), &layout()).await;

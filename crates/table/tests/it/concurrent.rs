@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use moteseal_core::record::{Scheme, SealIndex};
+use moteseal_core::record::{Scheme, SealIndex, Sequence};
 use moteseal_store::conformance::{Made, Mote, assert_reads_back};
-use moteseal_store::{EpochStore, UrgentLimits};
+use moteseal_store::{EpochStore, StoredUrgent, UrgentLimits, UrgentPlace};
 use moteseal_table::Address;
 
 use crate::equal::random;
@@ -136,6 +136,141 @@ fn a_reader_misses_no_urgent_event_of_concurrent_writers() {
     let all = UrgentLimits { read: 1_000, events: 1_000, bytes: 1 << 24 };
     let page = stores[0].urgent(None, all, &|_, _| true).unwrap();
     assert_eq!(page.events.len() as u32, 2 * EACH);
+}
+
+/// The same with batches, some of which are continued in the next bucket. Within a batch, the events keep their
+/// order.
+#[test]
+fn a_reader_misses_no_urgent_event_of_concurrent_batches() {
+    const WRITERS: usize = 4;
+    const BATCHES: u32 = 20;
+    let cassandra = shared();
+    let address = cassandra.keyspace();
+    let stores = [open(&address), open(&address)];
+    // The first bucket has 1,024 places.
+    let before = Mote::new("before", false);
+    let events: Vec<_> = (0..900).map(|i| before.urgent(0, 1, u64::from(i), i)).collect();
+    assert_eq!(stores[0].put_urgent(events.clone()).unwrap().stored, 900);
+    let batches: Vec<Vec<Vec<StoredUrgent>>> = (0..WRITERS)
+        .map(|number| {
+            let mote = Mote::new(&format!("batches {number}"), false);
+            let batch = |batch: u32| {
+                let of = |i: u32| mote.urgent(batch * 100 + i, 1, 0, i);
+                (0..1 + batch % 7).map(of).collect()
+            };
+            (0..BATCHES).map(batch).collect()
+        })
+        .collect();
+    let limits = UrgentLimits { read: 10, events: 10, bytes: 1 << 20 };
+    let seen = thread::scope(|scope| {
+        let writers: Vec<_> = batches
+            .iter()
+            .enumerate()
+            .map(|(number, batches)| {
+                let store = &stores[number % stores.len()];
+                scope.spawn(move || {
+                    for batch in batches {
+                        let receipt = store.put_urgent(batch.clone()).unwrap();
+                        assert_eq!((receipt.stored, receipt.known), (batch.len() as u64, 0));
+                    }
+                })
+            })
+            .collect();
+        let reader = open(&address);
+        let last = events.last().unwrap().key().digest;
+        let (mut after, mut seen) = (Some(UrgentPlace { number: 900, digest: last }), Vec::new());
+        loop {
+            let ended = writers.iter().all(thread::ScopedJoinHandle::is_finished);
+            let page = reader.urgent(after, limits, &|_, _| true).unwrap();
+            seen.extend(page.events.iter().map(|(key, _)| *key));
+            after = page.last.or(after);
+            if ended && !page.has_more {
+                break;
+            }
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        seen
+    });
+    let all: BTreeSet<_> = batches.iter().flatten().flatten().map(StoredUrgent::key).collect();
+    assert_eq!(seen.iter().copied().collect::<BTreeSet<_>>(), all, "of {}", seen.len());
+    // Afterwards each event has one place, and the events of a batch follow in its order.
+    let limits = UrgentLimits { read: 10_000, events: 10_000, bytes: 1 << 24 };
+    let page = open(&address).urgent(None, limits, &|_, _| true).unwrap();
+    assert_eq!(page.events.len(), 900 + all.len());
+    assert!(page.events.iter().zip(&events).all(|((key, _), event)| *key == event.key()));
+    for batch in batches.iter().flatten() {
+        let place = |event: &StoredUrgent| {
+            page.events.iter().position(|(key, _)| *key == event.key()).unwrap()
+        };
+        assert!(batch.iter().map(place).is_sorted());
+    }
+}
+
+/// Two threads of one process that put the same events at the same time: each event is stored once.
+#[test]
+fn urgent_events_that_are_put_twice_at_the_same_time_are_stored_once() {
+    const EVENTS: u32 = 100;
+    let cassandra = shared();
+    let address = cassandra.keyspace();
+    let store = open(&address);
+    let mote = Mote::new("twice", false);
+    let events: Vec<_> = (0..EVENTS).map(|i| mote.urgent(i, 1, 0, i)).collect();
+    let receipts: Vec<_> = thread::scope(|scope| {
+        let puts: Vec<_> = (0..3)
+            .map(|put| {
+                let events = &events;
+                let store = &store;
+                scope.spawn(move || {
+                    let puts = events.chunks(1 + 6 * put);
+                    let puts = puts.map(|events| store.put_urgent(events.to_vec()).unwrap());
+                    puts.fold((0, 0), |sum, receipt| {
+                        assert_eq!(receipt.doubled_events, []);
+                        (sum.0 + receipt.stored, sum.1 + receipt.known)
+                    })
+                })
+            })
+            .collect();
+        puts.into_iter().map(|put| put.join().unwrap()).collect()
+    });
+    let sum = |of: fn(&(u64, u64)) -> u64| receipts.iter().map(of).sum::<u64>();
+    assert_eq!((sum(|one| one.0), sum(|one| one.1)), (u64::from(EVENTS), 2 * u64::from(EVENTS)));
+    // An event twice in a batch, and two events for one place.
+    let [one, two] = [1, 2].map(|value| mote.urgent(EVENTS, 1, 0, value));
+    let batch = vec![one.clone(), one.clone(), two.clone(), one, two];
+    let receipt = store.put_urgent(batch).unwrap();
+    assert_eq!((receipt.stored, receipt.known), (2, 3));
+    assert_eq!(receipt.doubled_events, [(mote.device(), SealIndex(EVENTS), Sequence(0))]);
+}
+
+/// A store knows the sum of many lengths for 10 s. What it stores itself counts at once.
+#[test]
+fn the_bytes_of_urgent_events_of_other_processes_count_after_a_while() {
+    let cassandra = shared();
+    let address = cassandra.keyspace();
+    let stores = [open(&address), open(&address)];
+    let mote = Mote::new("many", false);
+    let events: Vec<_> = (0..1_200).map(|i| mote.urgent(i / 50, 1, u64::from(i), i)).collect();
+    let bytes =
+        |events: &[StoredUrgent]| -> u64 { events.iter().map(StoredUrgent::counted_bytes).sum() };
+    let used = |store: usize| stores[store].urgent_bytes(mote.device()).unwrap();
+    let put = |store: usize, events: &[StoredUrgent]| {
+        let receipt = stores[store].put_urgent(events.to_vec()).unwrap();
+        assert_eq!(receipt.stored, events.len() as u64);
+    };
+    put(0, &events[..500]);
+    assert_eq!((used(0), used(1)), (bytes(&events[..500]), bytes(&events[..500])));
+    put(0, &events[500..600]);
+    assert_eq!((used(0), used(1)), (bytes(&events[..600]), bytes(&events[..600])), "few events");
+    put(0, &events[600..1_100]);
+    assert_eq!((used(0), used(1)), (bytes(&events[..1_100]), bytes(&events[..1_100])));
+    put(0, &events[1_100..]);
+    assert_eq!(used(0), bytes(&events), "it has stored them itself");
+    let until = Instant::now() + Duration::from_secs(15);
+    while used(1) < bytes(&events) {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!((used(0), used(1)), (bytes(&events), bytes(&events)));
 }
 
 const URL: &str = "MOTESEAL_TABLE_TEST_URL";

@@ -1,4 +1,4 @@
-//! Measures what a bundle costs in processor time and on disk. Not a test; run it with
+//! Measures what bundles and urgent events cost in processor time and on disk. Not a test; run it with
 //!
 //! ```text
 //! cargo test -p moteseal-table --release --locked -- --ignored --nocapture cost::
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use moteseal_core::record::Scheme;
 use moteseal_store::conformance::{Made, Mote};
-use moteseal_store::{EpochStore, RedbStore};
+use moteseal_store::{EpochStore, RedbStore, StoredUrgent};
 
 use crate::cassandra::{Cassandra, processor_seconds};
 use crate::node::open;
@@ -97,4 +97,54 @@ fn cost_of_a_bundle() {
         std::fs::metadata(&path).unwrap().len() as f64 / readings,
         (processor_seconds("self") - own) / (DEVICES as u64 * EACH) as f64 * 1e6
     );
+}
+
+/// The events in one put.
+const BATCH: usize = 64;
+const PUTS: u32 = 100;
+
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_an_urgent_event() {
+    let cassandra = Cassandra::new(&["jvm=-Xms512m -Xmx512m -XX:+UseSerialGC"], None);
+    let address = cassandra.address("ready");
+    let store = open(&address);
+    let motes: Vec<Mote> =
+        (0..BATCH).map(|device| Mote::new(&format!("urgent {device}"), false)).collect();
+    // The first row warms up both processes.
+    for (row, (devices, count, at_once, what)) in (0..).zip([
+        (BATCH, BATCH, 1, "warming up"),
+        (BATCH, BATCH, 1, "64 devices in each put, one put at a time"),
+        (1, BATCH, 1, "one device in each put, one put at a time"),
+        (BATCH, BATCH, 2, "64 devices in each put, two puts at a time"),
+        (BATCH, 1, 32, "one event in each put, 32 puts at a time"),
+    ]) {
+        let event = |number: u32| {
+            let mote = &motes[number as usize % devices];
+            mote.urgent(row * PUTS * BATCH as u32 + number, 1, 0, number)
+        };
+        let puts: Vec<Vec<StoredUrgent>> = (0..PUTS * if count == 1 { 16 } else { 1 })
+            .map(|put| (0..count as u32).map(|i| event(put * count as u32 + i)).collect())
+            .collect();
+        let (own, nodes) = (processor_seconds("self"), cassandra.seconds());
+        let (next, started) = (AtomicUsize::new(0), Instant::now());
+        thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    while let Some(events) = puts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let receipt = store.put_urgent(events.clone()).unwrap();
+                        assert_eq!(receipt.stored, events.len() as u64);
+                    }
+                });
+            }
+        });
+        let events = (puts.len() * count) as f64;
+        println!(
+            "{what}: {events} urgent events, {:.0} a second; {:.0} us of processor time of the client and \
+             {:.0} us of Cassandra an event",
+            events / started.elapsed().as_secs_f64(),
+            (processor_seconds("self") - own) / events * 1e6,
+            (cassandra.seconds() - nodes) / events * 1e6
+        );
+    }
 }

@@ -47,13 +47,6 @@ fn event_in(key: &UrgentKey, row: Option<Vec<u8>>) -> Result<Vec<u8>, Fault> {
     event.ok_or_else(|| Fault::Damaged(None, format!("{key} is damaged or missing")))
 }
 
-/// Returns whether the store has another event for the place of one that was just stored. `before` are the events of
-/// the place that were stored before its batch, `after` those that are stored now, and `later` those that follow it in
-/// the batch: the receipt reports only the second of two events of a batch.
-fn is_twin(own: &Digest, before: &[Digest], after: &[Digest], later: &[Digest]) -> bool {
-    after.iter().any(|digest| digest != own && (before.contains(digest) || !later.contains(digest)))
-}
-
 impl Table {
     pub(crate) async fn put_urgent(
         &self,
@@ -89,30 +82,22 @@ impl Table {
             .iter()
             .filter(|event| !known.contains(&event.key()) && seen.insert(event.key()))
             .collect();
-        receipt.known += (events.len() - new.len()) as u64;
-        if new.is_empty() {
-            return Ok(());
+        let mut at = before;
+        if !new.is_empty() {
+            self.write_events(&new, deadline).await?;
+            let first = self.place(&new, deadline).await?;
+            self.confirm(&new, first, deadline).await?;
+            let places = new.iter().map(|event| place_of(&event.key())).collect();
+            at.extend(self.digests_at(places, deadline).await?);
         }
-        self.write_events(&new, deadline).await?;
-        let first = self.place(&new, deadline).await?;
-        self.confirm(&new, first, deadline).await?;
-        let places = new.iter().map(|event| place_of(&event.key())).collect();
-        let after = self.digests_at(places, deadline).await?;
-        let mut later: BTreeMap<SealPlace, Vec<Digest>> = BTreeMap::new();
-        let mut twins = Vec::new();
-        for key in new.iter().rev().map(|event| event.key()) {
-            let place = place_of(&key);
-            let at = |digests: &BTreeMap<SealPlace, Vec<Digest>>| {
-                digests.get(&place).cloned().unwrap_or_default()
-            };
-            // Also for a row without confirmation: no receipt has named its conflict.
-            if is_twin(&key.digest, &at(&before), &at(&after), &at(&later)) {
-                twins.push(place);
+        for key in events.iter().map(StoredUrgent::key) {
+            let mut digests = at.get(&place_of(&key)).into_iter().flatten();
+            if digests.any(|digest| *digest != key.digest) {
+                receipt.add_doubled_event(key.device, key.index, key.seq);
             }
-            later.entry(place).or_default().push(key.digest);
         }
-        receipt.doubled_events.extend(twins.into_iter().rev());
         receipt.stored += new.len() as u64;
+        receipt.known += (events.len() - new.len()) as u64;
         Ok(())
     }
 
@@ -307,24 +292,4 @@ fn lock_of(place: &SealPlace) -> usize {
     let (device, index, seq) = place;
     let digest = guard::sum(&[&device.0, &index.0.to_be_bytes(), &seq.0.to_be_bytes()], &[]);
     usize::from(digest[7]) % STORING
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_receipt_names_the_second_of_two_events() {
-        let [one, two, three] = [1, 2, 3].map(|byte| Digest([byte; 32]));
-        // Alone, and after an event of an earlier batch or of another process.
-        assert!(!is_twin(&one, &[], &[one], &[]));
-        assert!(is_twin(&one, &[two], &[one, two], &[]));
-        assert!(is_twin(&one, &[], &[one, two], &[]));
-        // In one batch: the first, the second, and the first if another process has stored a third one.
-        assert!(!is_twin(&one, &[], &[one, two], &[two]));
-        assert!(is_twin(&two, &[], &[one, two], &[]));
-        assert!(is_twin(&one, &[], &[one, two, three], &[two]));
-        // The second was written before, but not confirmed.
-        assert!(is_twin(&one, &[two], &[one, two], &[two]));
-    }
 }

@@ -17,6 +17,7 @@ use moteseal_api::{JSON, paths};
 use moteseal_core::record::DeviceId;
 use moteseal_service::log_limit::cut;
 use moteseal_service::{ClientKey, Peer, monitor};
+use tokio::sync::OwnedMutexGuard;
 use tracing::{debug, info, warn};
 
 use crate::access::{self, Grant};
@@ -193,18 +194,31 @@ async fn render_metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse 
     shared.metrics_page.get(render).await
 }
 
+/// Anybody may ask, and the store may be on other machines. So the answer is known for a while, and one request at
+/// a time reads the store; meanwhile others get the previous answer.
 async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, Refusal> {
     if shared.stopping.load(Ordering::Relaxed) {
         return Err(Refusal::busy("the service is stopping"));
     }
-    // Anybody may ask, and the store may be on other machines. So there is one read at a time, at most one in
-    // this interval.
-    let mut last = shared.readiness.lock().await;
-    if let Some((at, readiness)) = &*last
+    let last = shared.readiness();
+    if let Some((at, readiness)) = &last
         && at.elapsed() < READINESS
     {
         return readiness.clone().map(|()| monitor::ready()).map_err(Refusal::busy);
     }
+    let readiness = match Arc::clone(&shared.readiness_turn).try_lock_owned() {
+        Ok(turn) => tokio::spawn(ask(shared, turn)).await.unwrap_or_else(|_| unresponsive()),
+        Err(_) => last.map_or_else(unresponsive, |(_, readiness)| readiness),
+    };
+    readiness.map(|()| monitor::ready()).map_err(Refusal::busy)
+}
+
+fn unresponsive() -> Result<(), String> {
+    Err("the store has not responded yet".to_owned())
+}
+
+/// Finds out whether the store responds.
+async fn ask(shared: Arc<Shared>, _turn: OwnedMutexGuard<()>) -> Result<(), String> {
     let store = Arc::clone(&shared.store);
     // A cloud that only accepts uploads goes on while the store of the others cannot be reached.
     let serves = shared.queue.get().is_none_or(|queue| queue.reached.is_some());
@@ -214,8 +228,8 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, R
     };
     let readiness = match tokio::task::spawn_blocking(read).await {
         Ok(read) => read.map_err(|error| error.to_string()),
-        Err(_) => Err("the store does not respond".to_owned()),
+        Err(_) => unresponsive(),
     };
-    *last = Some((Instant::now(), readiness.clone()));
-    readiness.map(|()| monitor::ready()).map_err(Refusal::busy)
+    shared.set_readiness(readiness.clone());
+    readiness
 }

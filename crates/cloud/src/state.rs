@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use moteseal_core::record::{DeviceId, EpochNumber};
@@ -48,6 +48,9 @@ impl fmt::Display for Finding {
     }
 }
 
+/// When the store was asked, and the error if it did not respond.
+pub(crate) type Readiness = (Instant, Result<(), String>);
+
 pub(crate) struct Shared {
     /// The newest version of the roster. A request uses the version that was current when the
     /// request began.
@@ -68,8 +71,10 @@ pub(crate) struct Shared {
     /// The log lines that each kind of finding can cause.
     pub(crate) findings_log: LogLimit<Finding>,
     pub(crate) stopping: AtomicBool,
-    /// When the store was last read to find out whether it answers, and the error if it did not.
-    pub(crate) readiness: tokio::sync::Mutex<Option<(Instant, Result<(), String>)>>,
+    /// Held by the one request that finds out whether the store responds.
+    pub(crate) readiness_turn: Arc<tokio::sync::Mutex<()>>,
+    /// When the store was last asked, and the error if it did not respond.
+    readiness: Mutex<Option<Readiness>>,
     /// Requests in progress. A request counts once its body has fully arrived.
     pub(crate) requests: Arc<Pool>,
     /// Clients that wait for urgent events.
@@ -114,7 +119,8 @@ impl Shared {
             log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             findings_log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             stopping: AtomicBool::new(false),
-            readiness: tokio::sync::Mutex::default(),
+            readiness_turn: Arc::default(),
+            readiness: Mutex::default(),
             waiters: pool(limits.event_waiters),
             urgent: watch::Sender::new(0),
             requests: pool(limits.requests),
@@ -134,6 +140,16 @@ impl Shared {
     /// Returns whether the store is also written by others than the handlers of this cloud.
     pub(crate) fn has_other_writers(&self) -> bool {
         self.store.is_shared() || self.queue.get().is_some()
+    }
+
+    /// Returns whether the store responded when it was asked last.
+    pub(crate) fn readiness(&self) -> Option<Readiness> {
+        self.readiness.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_readiness(&self, readiness: Result<(), String>) {
+        let mut last = self.readiness.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((Instant::now(), readiness));
     }
 
     /// Returns the newest version of the roster.

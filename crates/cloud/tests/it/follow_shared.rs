@@ -1,7 +1,7 @@
 //! Summaries of a store to which other processes write.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ pub(crate) struct Gated {
     pub(crate) reads: Arc<Mutex<()>>,
     /// Whether these reads fail.
     pub(crate) is_away: Arc<AtomicBool>,
+    /// How often devices were listed.
+    pub(crate) listings: Arc<AtomicUsize>,
     pub(crate) is_shared: bool,
 }
 
@@ -38,7 +40,7 @@ impl Gated {
     pub(crate) fn new(store: &Arc<RedbStore>, is_shared: bool) -> Self {
         let store = Arc::clone(store);
         let (gate, reads, is_away) = (Arc::default(), Arc::default(), Arc::default());
-        Self { store, gate, reads, is_away, is_shared }
+        Self { store, gate, reads, is_away, listings: Arc::default(), is_shared }
     }
 
     /// Waits like a read of an upload, and fails if the store is away.
@@ -115,6 +117,7 @@ impl EpochStore for Gated {
     }
 
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {
+        self.listings.fetch_add(1, Ordering::Relaxed);
         let _gate = self.gate.lock().unwrap();
         self.store.devices(after, limit)
     }

@@ -24,6 +24,7 @@ async fn start(roster: Roster) -> (Running, Gated, TempDir) {
         gate: Arc::clone(&gated.gate),
         reads: Arc::clone(&gated.reads),
         is_away: Arc::clone(&gated.is_away),
+        listings: Arc::clone(&gated.listings),
         is_shared: true,
     };
     let cloud = Cloud::bind(Config::new(roster), Arc::new(gated)).await.unwrap();
@@ -86,5 +87,24 @@ async fn uploads_that_need_an_unavailable_store_are_to_be_sent_again_later() {
     let refused = problem(cloud.put(pruned).await).await;
     assert_eq!((refused.name(), refused.status), ("ManifestMissing", 409));
     assert_eq!(cloud.put(unlisted).await.status(), 200);
+    cloud.stop().await;
+}
+
+/// Anybody may ask whether the cloud is ready. Strangers must not make it read the store without limit.
+#[tokio::test]
+async fn readiness_reads_the_store_once_at_a_time_also_for_clients_that_are_gone() {
+    let (roster, _) = group(&["a"]);
+    let (cloud, switches, _directory) = start(roster).await;
+    assert_eq!(cloud.get(paths::READYZ).await.status(), 200);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let closed = Closed::close(&switches.gate).await;
+    // The store is asked, and does not respond.
+    let asked = cloud.http.get(cloud.at(paths::READYZ)).timeout(Duration::from_millis(300));
+    assert!(asked.send().await.unwrap_err().is_timeout());
+    for _ in 0..100 {
+        assert_eq!(cloud.get(paths::READYZ).await.status(), 200, "the previous answer");
+    }
+    assert_eq!(switches.listings.load(Ordering::Relaxed), 2);
+    closed.open();
     cloud.stop().await;
 }

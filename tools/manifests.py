@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the manifests in docs/scale: they parse, every `moteseal` command line has only options that the program has, probes
-name pages and ports that it serves, images are pinned to the versions that this repository uses, and no secret is in them.
+name pages and ports that it serves, images are pinned to the versions that this repository uses, files that are renewed are in
+mounted folders, and no secret is in them.
 
 usage: tools/manifests.py [DIR]    (a checkout)
 
@@ -23,6 +24,8 @@ COMMANDS = {
 }
 FLATTENED = ["cloud/stream.rs", "cloud/follow.rs"]
 PAGES = ("/healthz", "/readyz")
+# The options that name files which are replaced while the process runs.
+RENEWED = ("stream-creds", "tls-cert", "tls-key", "tokens")
 SECRETS = [
     ("a password in a URL", r"\w+://[^\s/@:]+:[^\s/@]+@"),
     ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY"),
@@ -79,6 +82,15 @@ def wrong_command(line: list[str], options: dict) -> list[str]:
     return found
 
 
+def unseen(line: list[str], variables: dict, folders: list[str]) -> list[str]:
+    """Returns a finding for each file that is renewed and is not in a mounted folder. A container does not see that a single
+    file which is mounted was replaced."""
+    files = {f"--{option}": part.partition("=")[2] for option in RENEWED for part in line if part.startswith(f"--{option}=")}
+    files |= {name: value for name, value in variables.items() if name.endswith("_FILE")}
+    return [f"{name} names {file}, which is not in a mounted folder" for name, file in files.items()
+            if not any(file.startswith(f"{folder}/") for folder in folders)]
+
+
 def versions(root: pathlib.Path) -> dict[str, str]:
     """Returns the version of each image that the repository determines."""
     def read(file: str, pattern: str) -> str:
@@ -123,6 +135,8 @@ def compose_findings(document: dict, options: dict) -> list[str]:
         urls = [re.fullmatch(r"(https?)://127\.0\.0\.1:(\d+)(/[^?]*)(\?.*)?", part) for part in check if "://" in part]
         if service["image"].startswith("moteseal:"):
             found += [f"{name}: {what}" for what in wrong_command(line, options)]
+            folders = [volume.split(":")[1] for volume in service.get("volumes", []) if volume.startswith("./")]
+            found += [f"{name}: {what}" for what in unseen(line, service.get("environment", {}), folders)]
             if line[:2] == ["cloud", "run"]:
                 scheme = "https" if any(part.startswith("--tls-cert=") for part in line) else "http"
                 port = next((part.rpartition(":")[2] for part in line if part.startswith("--listen=")), None)
@@ -138,7 +152,10 @@ def compose_findings(document: dict, options: dict) -> list[str]:
             if other not in document["services"]:
                 found.append(f"{name}: it depends on {other}, which does not exist")
         for volume in service.get("volumes", []):
-            if volume.split(":")[0] not in document["volumes"]:
+            if volume.startswith("./secrets/"):
+                if not volume.endswith(":ro"):
+                    found.append(f"{name}: the folder {volume.split(':')[0]} is not mounted read-only")
+            elif volume.split(":")[0] not in document["volumes"]:
                 found.append(f"{name}: the volume {volume.split(':')[0]} is not declared")
         limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
         if service.get("restart") == "unless-stopped" and not {"cpus", "memory"} <= set(limits):
@@ -186,6 +203,9 @@ def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
                 continue
             line = container["args"]
             found += [f"{name}: {what}" for what in wrong_command(line, options)]
+            folders = [mount["mountPath"] for mount in container.get("volumeMounts", []) if "subPath" not in mount]
+            variables = {variable["name"]: variable.get("value", "") for variable in container.get("env", [])}
+            found += [f"{name}: {what}" for what in unseen(line, variables, folders)]
             if line[:2] != ["cloud", "run"]:
                 continue
             scheme = "HTTPS" if any(part.startswith("--tls-cert=") for part in line) else "HTTP"

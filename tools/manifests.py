@@ -79,6 +79,8 @@ def wrong_command(line: list[str], options: dict) -> list[str]:
             found.append(f"{' '.join(command)} has no option --{match[1]}")
         elif options[command][match[1]] != bool(match[2]):
             found.append(f"--{match[1]} {'needs a value' if options[command][match[1]] else 'takes no value'}")
+        elif match[1] == "store" and "@" in match[2]:
+            found.append(f"{argument} names a user, but a renewed user has another name; let MOTESEAL_CASSANDRA_USER_FILE name its file")
     return found
 
 

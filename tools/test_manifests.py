@@ -58,6 +58,8 @@ class Manifests(unittest.TestCase):
             ("compose.yaml", '"./secrets/worker:/run/live:ro"', '"live:/run/live"', "the volume live is not declared"),
             ("compose.yaml", "MOTESEAL_CASSANDRA_PASSWORD_FILE: /run", "MOTESEAL_CASSANDRA_PASSWORD: /run", "has a secret"),
             ("compose.yaml", "tls://nats-0.nats:4222", "tls://intake:pw@nats-0.nats:4222", "a password in a URL"),
+            ("compose.yaml", "--store=cassandra://", "--store=cassandra://moteseal_worker@", "a renewed user has another name"),
+            ("compose.yaml", "MOTESEAL_CASSANDRA_USER_FILE: /run/live", "MOTESEAL_CASSANDRA_USER_FILE: /etc", "is not in a mounted folder"),
             ("compose.yaml", "depends_on: { cassandra-0:", "depends_on: { cassandra-9:", "cassandra-9, which does not exist"),
             ("compose.yaml", "name: moteseal", "name: 'moteseal'", "line "),
             ("kubernetes.yaml", "--role=worker", "--roles=worker", "no option --roles"),

@@ -26,6 +26,7 @@ mod init;
 mod known;
 mod login;
 mod manifests;
+mod outage;
 mod queue;
 mod reads;
 mod roles;

@@ -30,6 +30,7 @@ use crate::error::OpenError;
 use crate::fault::{self, Fault};
 use crate::known::{Known, KnownRows, Newest};
 use crate::login;
+use crate::outage::Outage;
 use crate::queue::{Queue, Ticket};
 use crate::statements::Statements;
 
@@ -83,6 +84,7 @@ pub(crate) struct Table {
     pub(crate) statements: Statements,
     /// The URL, for messages.
     pub(crate) name: String,
+    outage: Outage,
     pub(crate) writers: Semaphore,
     known: Mutex<KnownRows>,
     newest: Mutex<Newest>,
@@ -203,12 +205,18 @@ impl Table {
             session,
             statements,
             name: address.to_string(),
+            outage: Outage::new(address.to_string()),
             writers: Semaphore::new(WRITERS),
             known: Mutex::new(KnownRows::new(Instant::now())),
             newest: Mutex::default(),
             placing: tokio::sync::Mutex::default(),
             bucket: AtomicU64::new(0),
         }
+    }
+
+    /// Returns the connection, and what notes whether it answers.
+    pub(crate) const fn connection(&self) -> (&Session, &Outage) {
+        (&self.session, &self.outage)
     }
 
     /// Executes a statement.
@@ -218,7 +226,7 @@ impl Table {
         values: impl SerializeRow,
         deadline: Instant,
     ) -> Result<(), Fault> {
-        fault::execute(&self.session, statement, values, deadline).await.map(drop)
+        fault::execute(self.connection(), statement, values, deadline).await.map(drop)
     }
 
     /// Executes a statement and returns its rows.
@@ -231,7 +239,7 @@ impl Table {
     where
         R: for<'r> DeserializeRow<'r, 'r>,
     {
-        fault::rows(&self.session, statement, values, deadline).await
+        fault::rows(self.connection(), statement, values, deadline).await
     }
 
     pub(crate) fn is_known(&self, row: Known) -> bool {

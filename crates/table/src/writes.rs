@@ -331,7 +331,7 @@ impl Table {
         match <[_; 1]>::try_from(rows) {
             Ok([row]) => self.run(add, row, deadline).await,
             Err(rows) if rows.is_empty() => Ok(()),
-            Err(rows) => fault::batch(&self.session, add, rows, deadline).await,
+            Err(rows) => fault::batch(self.connection(), add, rows, deadline).await,
         }
     }
 

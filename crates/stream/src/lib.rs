@@ -29,6 +29,7 @@
 
 mod attempts;
 mod authority;
+mod backlog;
 mod check;
 mod connection;
 mod dead;

@@ -73,6 +73,17 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
     assert_eq!(rows, 401, "{}", got.stderr);
     let metrics = curl(&[&format!("{url}/metrics")]);
     assert!(metrics.contains("moteseal_worker_dead_total 0"), "{metrics}");
+    // The servers are asked every 5 s.
+    let until = Instant::now() + Duration::from_secs(20);
+    let gauges = ["moteseal_stream_waiting 0\n", "moteseal_stream_dead 0\n"];
+    loop {
+        let metrics = curl(&[&format!("{url}/metrics")]);
+        if gauges.iter().all(|gauge| metrics.contains(gauge)) {
+            break;
+        }
+        assert!(Instant::now() < until, "{metrics}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 
     // Each role refuses what another one does, and says which.
     let refused = curl(&[&format!("{}/v1/devices", intakes[0].url("http"))]);

@@ -67,6 +67,8 @@ def options_of(root: pathlib.Path) -> dict[tuple[str, str], dict[str, bool]]:
 
 def wrong_command(line: list[str], options: dict) -> list[str]:
     """Returns what is wrong with a command line of moteseal."""
+    if line == ["--help"]:
+        return []
     command = tuple(line[:2])
     if command not in options:
         return [f"{' '.join(map(str, command))} is not a known command"]
@@ -101,6 +103,7 @@ def versions(root: pathlib.Path) -> dict[str, str]:
         "nats": read("tools/engines/nats.sh", r"^nats_version=(.+)$"),
         "cassandra": read("tools/engines/cassandra/pom.xml", r"<artifactId>cassandra-all</artifactId>\s*<version>(.+)</version>"),
         "moteseal": read("Cargo.toml", r'^version = "(.+)"$'),
+        "moteseal-operator": read("Cargo.toml", r'^version = "(.+)"$'),
         "rust": read("rust-toolchain.toml", r'^channel = "(.+)"$'),
     }
 
@@ -154,8 +157,9 @@ def compose_findings(document: dict, options: dict) -> list[str]:
             if other not in document["services"]:
                 found.append(f"{name}: it depends on {other}, which does not exist")
         for volume in service.get("volumes", []):
-            if volume.startswith("./secrets/"):
-                if not volume.endswith(":ro"):
+            if volume.startswith("./"):
+                # An operator's commands write into the folder of the policy.
+                if not volume.endswith(":ro") and not service.get("profiles"):
                     found.append(f"{name}: the folder {volume.split(':')[0]} is not mounted read-only")
             elif volume.split(":")[0] not in document["volumes"]:
                 found.append(f"{name}: the volume {volume.split(':')[0]} is not declared")
@@ -170,11 +174,22 @@ def compose_findings(document: dict, options: dict) -> list[str]:
     return found
 
 
-def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
-    """Returns the findings that need the structure of Kubernetes' objects."""
+def pod_of(document: dict) -> dict:
+    """Returns the specification of the pods of an object, or nothing if it has none."""
+    spec = document.get("spec", {}) if "kind" in document else {}
+    return spec if document.get("kind") == "Pod" else spec.get("template", {}).get("spec", {})
+
+
+def labels(documents: list[dict]) -> set[str]:
+    """Returns the labels `app` of the pods."""
+    pods = [document if document.get("kind") == "Pod" else document["spec"]["template"]
+            for document in documents if pod_of(document)]
+    return {pod["metadata"]["labels"]["app"] for pod in pods}
+
+
+def kubernetes_findings(documents: list[dict], options: dict, apps: set[str]) -> list[str]:
+    """Returns the findings that need the structure of Kubernetes' objects. `apps` are the labels of the pods in all files."""
     found = []
-    apps = {document["spec"]["template"]["metadata"]["labels"]["app"]
-            for document in documents if "template" in document.get("spec", {})}
     for document in documents:
         name = f"{document['kind']} {document['metadata']['name']}"
         if document["kind"] == "Secret":
@@ -184,7 +199,7 @@ def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
                 found.append(f"{name}: no pod has the label app: {value}")
             if path[-2:] == ("matchExpressions", "values") and value not in apps:
                 found.append(f"{name}: no pod has the label app: {value}")
-        pod = document.get("spec", {}).get("template", {}).get("spec")
+        pod = pod_of(document)
         if not pod:
             continue
         claims = [claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])]
@@ -201,13 +216,13 @@ def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
                 port = probe.get("httpGet", probe.get("tcpSocket", {})).get("port")
                 if port not in ports:
                     found.append(f"{name}: a probe uses the port {port}, which is not declared")
-            if not container["image"].startswith("moteseal:"):
-                continue
-            line = container["args"]
-            found += [f"{name}: {what}" for what in wrong_command(line, options)]
+            line = container.get("args", [])
             folders = [mount["mountPath"] for mount in container.get("volumeMounts", []) if "subPath" not in mount]
             variables = {variable["name"]: variable.get("value", "") for variable in container.get("env", [])}
             found += [f"{name}: {what}" for what in unseen(line, variables, folders)]
+            if not container["image"].startswith("moteseal:"):
+                continue
+            found += [f"{name}: {what}" for what in wrong_command(line, options)]
             if line[:2] != ["cloud", "run"]:
                 continue
             scheme = "HTTPS" if any(part.startswith("--tls-cert=") for part in line) else "HTTP"
@@ -224,7 +239,7 @@ def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
 def findings(root: pathlib.Path) -> tuple[list[str], int]:
     """Returns one line for each finding, and the number of documents."""
     options, wanted = options_of(root), versions(root)
-    found, count = [], 0
+    found, read = [], {}
     for path in sorted((root / FOLDER).iterdir()):
         if not path.is_file():
             continue
@@ -237,11 +252,11 @@ def findings(root: pathlib.Path) -> tuple[list[str], int]:
         if path.suffix != ".yaml":
             continue
         try:
-            documents = small_yaml.documents(text)
+            read[place] = small_yaml.documents(text)
         except small_yaml.YamlError as error:
             found.append(f"{place}: {error}")
-            continue
-        count += len(documents)
+    apps = set().union(*map(labels, read.values()))
+    for place, documents in read.items():
         problems = []
         for document in documents:
             for keys, value in walk(document):
@@ -255,15 +270,14 @@ def findings(root: pathlib.Path) -> tuple[list[str], int]:
         if "services" in documents[0]:
             problems += compose_findings(documents[0], options)
         elif "kind" in documents[0]:
-            problems += kubernetes_findings(documents, options)
+            problems += kubernetes_findings(documents, options, apps)
         found += [f"{place}: {problem}" for problem in dict.fromkeys(problems) if problem]
-    return found, count
+    return found, sum(map(len, read.values()))
 
 
 def environment(document: dict) -> list[dict]:
     """Returns the variables of the environment in an object of Kubernetes."""
-    pod = document.get("spec", {}).get("template", {}).get("spec", {}) if "kind" in document else {}
-    return [variable for container in pod.get("containers", []) for variable in container.get("env", [])]
+    return [variable for container in pod_of(document).get("containers", []) for variable in container.get("env", [])]
 
 
 def main() -> int:

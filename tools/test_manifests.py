@@ -72,6 +72,9 @@ class Manifests(unittest.TestCase):
              "--tokens names /etc/moteseal/access/tokens, which is not in a mounted folder"),
             ("kubernetes.yaml", "kind: Namespace", "kind: Secret", "made by the operator"),
             ("kubernetes.yaml", "name: MOTESEAL_CASSANDRA_PASSWORD_FILE", "name: MOTESEAL_CASSANDRA_PASSWORD", "has a secret"),
+            ("operator.yaml", "image: moteseal-operator:0.1.0", "image: moteseal-operator:0.0.1", "is not version"),
+            ("operator.yaml", "labels: { app: operator }", "labels: { app: operators }", "no pod has the label app: operator"),
+            ("operator.yaml", "value: /operator/root.password", "value: /root.password", "is not in a mounted folder"),
             ("Dockerfile", "FROM rust:1.95.0-slim", "FROM rust:slim", "is not pinned"),
             ("nats.conf", "include accounts.conf", "seed: SU" + "A" * 56, "a seed of an nkey"),
         ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the manifests in docs/scale: they parse, every `moteseal` command line has only options that the program has, probes
 name pages and ports that it serves, images are pinned to the versions that this repository uses, files that are renewed are in
-mounted folders, and no secret is in them.
+mounted folders, a command in docs/scale.md makes each ConfigMap and Secret, and no secret is in them.
 
 usage: tools/manifests.py [DIR]    (a checkout)
 
@@ -15,6 +15,8 @@ import sys
 import small_yaml
 
 FOLDER = "docs/scale"
+# The page with the commands that make the ConfigMaps and Secrets.
+PAGE = "docs/scale.md"
 CLI = "crates/cli/src"
 # The file and the structure with the arguments of each command that a manifest may run.
 COMMANDS = {
@@ -187,6 +189,38 @@ def labels(documents: list[dict]) -> set[str]:
     return {pod["metadata"]["labels"]["app"] for pod in pods}
 
 
+def made_objects(page: str) -> dict[tuple[str, str], set[str]]:
+    """Returns the ConfigMaps and Secrets that the commands of a page make, with the keys in them."""
+    def repeated(match: re.Match) -> str:
+        return "\n".join(match[3].replace(f"${match[1]}", word) for word in match[2].split())
+    page = re.sub(r"for (\w+) in ([^;\n]+); do\n(.*?)\n *done", repeated, page, flags=re.DOTALL)
+    made = {}
+    for kind, name, files in re.findall(r"\bcreate (configmap|secret generic) (\S+)(.*)", page):
+        keys = {part.partition("=")[0].rpartition("/")[2] for part in re.findall(r"--from-file=(\S+)", files)}
+        made.setdefault(("ConfigMap" if kind == "configmap" else "Secret", name), set()).update(keys)
+    return made
+
+
+def unmade(document: dict, made: dict[tuple[str, str], set[str]]) -> list[str]:
+    """Returns the ConfigMaps and Secrets of an object, and the files in them, that no command makes."""
+    name, pod, found = f"{document['kind']} {document['metadata']['name']}", pod_of(document), []
+    for volume in pod.get("volumes", []):
+        secret, config = volume.get("secret"), volume.get("configMap")
+        if not secret and not config:
+            continue
+        key = ("Secret", secret["secretName"]) if secret else ("ConfigMap", config["name"])
+        if key not in made:
+            found.append(f"{name}: no command in {PAGE} makes the {key[0]} {key[1]}")
+            continue
+        for container in pod["containers"]:
+            texts = [str(value) for part in ("args", "env") for _, value in walk(container.get(part, []))]
+            for mount in (mount for mount in container.get("volumeMounts", []) if mount["name"] == volume["name"]):
+                files = {mount["subPath"]} if "subPath" in mount else {
+                    file for text in texts for file in re.findall(re.escape(mount["mountPath"]) + r"/([\w.-]+)(?![\w./-])", text)}
+                found += [f"{name}: no command in {PAGE} puts {file} into the {key[0]} {key[1]}" for file in sorted(files - made[key])]
+    return found
+
+
 def kubernetes_findings(documents: list[dict], options: dict, apps: set[str]) -> list[str]:
     """Returns the findings that need the structure of Kubernetes' objects. `apps` are the labels of the pods in all files."""
     found = []
@@ -256,6 +290,7 @@ def findings(root: pathlib.Path) -> tuple[list[str], int]:
         except small_yaml.YamlError as error:
             found.append(f"{place}: {error}")
     apps = set().union(*map(labels, read.values()))
+    made = made_objects((root / PAGE).read_text(encoding="utf-8"))
     for place, documents in read.items():
         problems = []
         for document in documents:
@@ -271,6 +306,7 @@ def findings(root: pathlib.Path) -> tuple[list[str], int]:
             problems += compose_findings(documents[0], options)
         elif "kind" in documents[0]:
             problems += kubernetes_findings(documents, options, apps)
+            problems += [problem for document in documents for problem in unmade(document, made)]
         found += [f"{place}: {problem}" for problem in dict.fromkeys(problems) if problem]
     return found, sum(map(len, read.values()))
 

@@ -12,7 +12,7 @@ import small_yaml
 ROOT = pathlib.Path(__file__).parent.parent
 READ = [manifests.FOLDER, *(f"{manifests.CLI}/{file}" for file, _ in manifests.COMMANDS.values()),
         *(f"{manifests.CLI}/{file}" for file in manifests.FLATTENED),
-        "tools/engines/nats.sh", "tools/engines/cassandra/pom.xml", "Cargo.toml", "rust-toolchain.toml"]
+        manifests.PAGE, "tools/engines/nats.sh", "tools/engines/cassandra/pom.xml", "Cargo.toml", "rust-toolchain.toml"]
 
 
 class Manifests(unittest.TestCase):
@@ -72,6 +72,11 @@ class Manifests(unittest.TestCase):
              "--tokens names /etc/moteseal/access/tokens, which is not in a mounted folder"),
             ("kubernetes.yaml", "kind: Namespace", "kind: Secret", "made by the operator"),
             ("kubernetes.yaml", "name: MOTESEAL_CASSANDRA_PASSWORD_FILE", "name: MOTESEAL_CASSANDRA_PASSWORD", "has a secret"),
+            ("kubernetes.yaml", "secretName: stream-admin", "secretName: stream-root", "makes the Secret stream-root"),
+            ("kubernetes.yaml", "configMap: { name: group }", "configMap: { name: groups }", "makes the ConfigMap groups"),
+            ("kubernetes.yaml", "value: /etc/moteseal/table/user }", "value: /etc/moteseal/table/name }", "puts name into the Secret table-admin"),
+            ("kubernetes.yaml", "subPath: roster.cbor", "subPath: roster.json", "puts roster.json into the ConfigMap group"),
+            ("../scale.md", "create secret generic edge-tls", "create secret generic edge", "makes the Secret edge-tls"),
             ("operator.yaml", "image: moteseal-operator:0.1.0", "image: moteseal-operator:0.0.1", "is not version"),
             ("operator.yaml", "labels: { app: operator }", "labels: { app: operators }", "no pod has the label app: operator"),
             ("operator.yaml", "value: /operator/root.password", "value: /root.password", "is not in a mounted folder"),

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Tests of tools/manifests.py and tools/small_yaml.py: a change that breaks a manifest is found, and the manifests have no finding."""
+"""Tests of tools/manifests.py, tools/small_yaml.py and docs/scale/certificates.sh: a change that breaks a manifest is found, and
+the manifests have no finding."""
 
 import pathlib
+import re
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -94,6 +97,40 @@ class Manifests(unittest.TestCase):
         for name in ("roster", "stream-monitor", "follow", "log"):
             self.assertIs(options["cloud", "run"].get(name), True, name)
         self.assertNotIn("stream-init", options["cloud", "run"])
+
+
+class Certificates(unittest.TestCase):
+    def test_the_script_makes_the_files_of_the_manifests_and_keeps_the_authorities(self):
+        made = re.findall(r"--from-file=(?:[\w.]+=)?(certificates/\S+)", (ROOT / manifests.PAGE).read_text(encoding="utf-8"))
+        self.assertGreater(len(made), 5)
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            script = [ROOT / manifests.FOLDER / "certificates.sh", "10.1.0.1,10.1.0.2,10.1.0.3", "cloud.example", "192.0.2.7"]
+
+            def verified() -> list[str]:
+                """Runs the script. Returns what differs each time: the authorities do not."""
+                subprocess.run(script, cwd=folder, check=True, capture_output=True)
+                for file in made:
+                    self.assertTrue((folder / file).is_file(), file)
+                    self.assertEqual((folder / file).stat().st_mode & 0o77, 0, file)
+                certificates = folder / "certificates"
+                for ca, certificate, options in [
+                    ("nats/ca.crt", "nats/tls.crt", ["-purpose", "sslclient"]),
+                    ("ca.crt", "nats/tls.crt", ["-verify_hostname", "nats-2.nats"]),
+                    ("cassandra/ca.crt", "cassandra/node.pem", ["-purpose", "sslclient"]),
+                    ("ca.crt", "cassandra/node.pem", ["-verify_ip", "10.1.0.3"]),
+                    ("edge-ca.crt", "edge/tls.crt", ["-verify_hostname", "cloud.example"]),
+                    ("edge-ca.crt", "edge/tls.crt", ["-verify_ip", "192.0.2.7"]),
+                    ("edge-ca.crt", "edge/tls.crt", ["-verify_hostname", "intake-0"]),
+                ]:
+                    verify = ["openssl", "verify", "-x509_strict", *options, "-CAfile", ca, certificate]
+                    done = subprocess.run(verify, cwd=certificates, capture_output=True, text=True)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                return [(certificates / file).read_text(encoding="utf-8") for file in ("ca.crt", "nats/tls.crt", "nats/tls.key")]
+
+            first, second = verified(), verified()
+            self.assertEqual(first[0], second[0])
+            self.assertNotEqual(first[1:], second[1:])
 
 
 class SmallYaml(unittest.TestCase):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the manifests in docs/scale: they parse, every `moteseal` command line has only options that the program has, probes
-name pages and ports that it serves, images are pinned to the versions that this repository uses, and no secret is in them.
+name pages and ports that it serves, images are pinned to the versions that this repository uses, files that are renewed are in
+mounted folders, a command in docs/scale.md makes each ConfigMap and Secret, and no secret is in them.
 
 usage: tools/manifests.py [DIR]    (a checkout)
 
@@ -14,6 +15,8 @@ import sys
 import small_yaml
 
 FOLDER = "docs/scale"
+# The page with the commands that make the ConfigMaps and Secrets.
+PAGE = "docs/scale.md"
 CLI = "crates/cli/src"
 # The file and the structure with the arguments of each command that a manifest may run.
 COMMANDS = {
@@ -23,6 +26,8 @@ COMMANDS = {
 }
 FLATTENED = ["cloud/stream.rs", "cloud/follow.rs"]
 PAGES = ("/healthz", "/readyz")
+# The options that name files which are replaced while the process runs.
+RENEWED = ("stream-creds", "tls-cert", "tls-key", "tokens")
 SECRETS = [
     ("a password in a URL", r"\w+://[^\s/@:]+:[^\s/@]+@"),
     ("a private key", r"-----BEGIN [A-Z ]*PRIVATE KEY"),
@@ -64,6 +69,8 @@ def options_of(root: pathlib.Path) -> dict[tuple[str, str], dict[str, bool]]:
 
 def wrong_command(line: list[str], options: dict) -> list[str]:
     """Returns what is wrong with a command line of moteseal."""
+    if line == ["--help"]:
+        return []
     command = tuple(line[:2])
     if command not in options:
         return [f"{' '.join(map(str, command))} is not a known command"]
@@ -76,7 +83,18 @@ def wrong_command(line: list[str], options: dict) -> list[str]:
             found.append(f"{' '.join(command)} has no option --{match[1]}")
         elif options[command][match[1]] != bool(match[2]):
             found.append(f"--{match[1]} {'needs a value' if options[command][match[1]] else 'takes no value'}")
+        elif match[1] == "store" and "@" in match[2]:
+            found.append(f"{argument} names a user, but a renewed user has another name; let MOTESEAL_CASSANDRA_USER_FILE name its file")
     return found
+
+
+def unseen(line: list[str], variables: dict, folders: list[str]) -> list[str]:
+    """Returns a finding for each file that is renewed and is not in a mounted folder. A container does not see that a single
+    file which is mounted was replaced."""
+    files = {f"--{option}": part.partition("=")[2] for option in RENEWED for part in line if part.startswith(f"--{option}=")}
+    files |= {name: value for name, value in variables.items() if name.endswith("_FILE")}
+    return [f"{name} names {file}, which is not in a mounted folder" for name, file in files.items()
+            if not any(file.startswith(f"{folder}/") for folder in folders)]
 
 
 def versions(root: pathlib.Path) -> dict[str, str]:
@@ -87,6 +105,7 @@ def versions(root: pathlib.Path) -> dict[str, str]:
         "nats": read("tools/engines/nats.sh", r"^nats_version=(.+)$"),
         "cassandra": read("tools/engines/cassandra/pom.xml", r"<artifactId>cassandra-all</artifactId>\s*<version>(.+)</version>"),
         "moteseal": read("Cargo.toml", r'^version = "(.+)"$'),
+        "moteseal-operator": read("Cargo.toml", r'^version = "(.+)"$'),
         "rust": read("rust-toolchain.toml", r'^channel = "(.+)"$'),
     }
 
@@ -123,6 +142,8 @@ def compose_findings(document: dict, options: dict) -> list[str]:
         urls = [re.fullmatch(r"(https?)://127\.0\.0\.1:(\d+)(/[^?]*)(\?.*)?", part) for part in check if "://" in part]
         if service["image"].startswith("moteseal:"):
             found += [f"{name}: {what}" for what in wrong_command(line, options)]
+            folders = [volume.split(":")[1] for volume in service.get("volumes", []) if volume.startswith("./")]
+            found += [f"{name}: {what}" for what in unseen(line, service.get("environment", {}), folders)]
             if line[:2] == ["cloud", "run"]:
                 scheme = "https" if any(part.startswith("--tls-cert=") for part in line) else "http"
                 port = next((part.rpartition(":")[2] for part in line if part.startswith("--listen=")), None)
@@ -138,7 +159,11 @@ def compose_findings(document: dict, options: dict) -> list[str]:
             if other not in document["services"]:
                 found.append(f"{name}: it depends on {other}, which does not exist")
         for volume in service.get("volumes", []):
-            if volume.split(":")[0] not in document["volumes"]:
+            if volume.startswith("./"):
+                # An operator's commands write into the folder of the policy.
+                if not volume.endswith(":ro") and not service.get("profiles"):
+                    found.append(f"{name}: the folder {volume.split(':')[0]} is not mounted read-only")
+            elif volume.split(":")[0] not in document["volumes"]:
                 found.append(f"{name}: the volume {volume.split(':')[0]} is not declared")
         limits = service.get("deploy", {}).get("resources", {}).get("limits", {})
         if service.get("restart") == "unless-stopped" and not {"cpus", "memory"} <= set(limits):
@@ -151,11 +176,54 @@ def compose_findings(document: dict, options: dict) -> list[str]:
     return found
 
 
-def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
-    """Returns the findings that need the structure of Kubernetes' objects."""
+def pod_of(document: dict) -> dict:
+    """Returns the specification of the pods of an object, or nothing if it has none."""
+    spec = document.get("spec", {}) if "kind" in document else {}
+    return spec if document.get("kind") == "Pod" else spec.get("template", {}).get("spec", {})
+
+
+def labels(documents: list[dict]) -> set[str]:
+    """Returns the labels `app` of the pods."""
+    pods = [document if document.get("kind") == "Pod" else document["spec"]["template"]
+            for document in documents if pod_of(document)]
+    return {pod["metadata"]["labels"]["app"] for pod in pods}
+
+
+def made_objects(page: str) -> dict[tuple[str, str], set[str]]:
+    """Returns the ConfigMaps and Secrets that the commands of a page make, with the keys in them."""
+    def repeated(match: re.Match) -> str:
+        return "\n".join(match[3].replace(f"${match[1]}", word) for word in match[2].split())
+    page = re.sub(r"for (\w+) in ([^;\n]+); do\n(.*?)\n *done", repeated, page, flags=re.DOTALL)
+    made = {}
+    for kind, name, files in re.findall(r"\bcreate (configmap|secret generic) (\S+)(.*)", page):
+        keys = {part.partition("=")[0].rpartition("/")[2] for part in re.findall(r"--from-file=(\S+)", files)}
+        made.setdefault(("ConfigMap" if kind == "configmap" else "Secret", name), set()).update(keys)
+    return made
+
+
+def unmade(document: dict, made: dict[tuple[str, str], set[str]]) -> list[str]:
+    """Returns the ConfigMaps and Secrets of an object, and the files in them, that no command makes."""
+    name, pod, found = f"{document['kind']} {document['metadata']['name']}", pod_of(document), []
+    for volume in pod.get("volumes", []):
+        secret, config = volume.get("secret"), volume.get("configMap")
+        if not secret and not config:
+            continue
+        key = ("Secret", secret["secretName"]) if secret else ("ConfigMap", config["name"])
+        if key not in made:
+            found.append(f"{name}: no command in {PAGE} makes the {key[0]} {key[1]}")
+            continue
+        for container in pod["containers"]:
+            texts = [str(value) for part in ("args", "env") for _, value in walk(container.get(part, []))]
+            for mount in (mount for mount in container.get("volumeMounts", []) if mount["name"] == volume["name"]):
+                files = {mount["subPath"]} if "subPath" in mount else {
+                    file for text in texts for file in re.findall(re.escape(mount["mountPath"]) + r"/([\w.-]+)(?![\w./-])", text)}
+                found += [f"{name}: no command in {PAGE} puts {file} into the {key[0]} {key[1]}" for file in sorted(files - made[key])]
+    return found
+
+
+def kubernetes_findings(documents: list[dict], options: dict, apps: set[str]) -> list[str]:
+    """Returns the findings that need the structure of Kubernetes' objects. `apps` are the labels of the pods in all files."""
     found = []
-    apps = {document["spec"]["template"]["metadata"]["labels"]["app"]
-            for document in documents if "template" in document.get("spec", {})}
     for document in documents:
         name = f"{document['kind']} {document['metadata']['name']}"
         if document["kind"] == "Secret":
@@ -165,7 +233,7 @@ def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
                 found.append(f"{name}: no pod has the label app: {value}")
             if path[-2:] == ("matchExpressions", "values") and value not in apps:
                 found.append(f"{name}: no pod has the label app: {value}")
-        pod = document.get("spec", {}).get("template", {}).get("spec")
+        pod = pod_of(document)
         if not pod:
             continue
         claims = [claim["metadata"]["name"] for claim in document["spec"].get("volumeClaimTemplates", [])]
@@ -182,9 +250,12 @@ def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
                 port = probe.get("httpGet", probe.get("tcpSocket", {})).get("port")
                 if port not in ports:
                     found.append(f"{name}: a probe uses the port {port}, which is not declared")
+            line = container.get("args", [])
+            folders = [mount["mountPath"] for mount in container.get("volumeMounts", []) if "subPath" not in mount]
+            variables = {variable["name"]: variable.get("value", "") for variable in container.get("env", [])}
+            found += [f"{name}: {what}" for what in unseen(line, variables, folders)]
             if not container["image"].startswith("moteseal:"):
                 continue
-            line = container["args"]
             found += [f"{name}: {what}" for what in wrong_command(line, options)]
             if line[:2] != ["cloud", "run"]:
                 continue
@@ -202,7 +273,7 @@ def kubernetes_findings(documents: list[dict], options: dict) -> list[str]:
 def findings(root: pathlib.Path) -> tuple[list[str], int]:
     """Returns one line for each finding, and the number of documents."""
     options, wanted = options_of(root), versions(root)
-    found, count = [], 0
+    found, read = [], {}
     for path in sorted((root / FOLDER).iterdir()):
         if not path.is_file():
             continue
@@ -215,11 +286,12 @@ def findings(root: pathlib.Path) -> tuple[list[str], int]:
         if path.suffix != ".yaml":
             continue
         try:
-            documents = small_yaml.documents(text)
+            read[place] = small_yaml.documents(text)
         except small_yaml.YamlError as error:
             found.append(f"{place}: {error}")
-            continue
-        count += len(documents)
+    apps = set().union(*map(labels, read.values()))
+    made = made_objects((root / PAGE).read_text(encoding="utf-8"))
+    for place, documents in read.items():
         problems = []
         for document in documents:
             for keys, value in walk(document):
@@ -233,15 +305,15 @@ def findings(root: pathlib.Path) -> tuple[list[str], int]:
         if "services" in documents[0]:
             problems += compose_findings(documents[0], options)
         elif "kind" in documents[0]:
-            problems += kubernetes_findings(documents, options)
+            problems += kubernetes_findings(documents, options, apps)
+            problems += [problem for document in documents for problem in unmade(document, made)]
         found += [f"{place}: {problem}" for problem in dict.fromkeys(problems) if problem]
-    return found, count
+    return found, sum(map(len, read.values()))
 
 
 def environment(document: dict) -> list[dict]:
     """Returns the variables of the environment in an object of Kubernetes."""
-    pod = document.get("spec", {}).get("template", {}).get("spec", {}) if "kind" in document else {}
-    return [variable for container in pod.get("containers", []) for variable in container.get("env", [])]
+    return [variable for container in pod_of(document).get("containers", []) for variable in container.get("env", [])]
 
 
 def main() -> int:

@@ -347,19 +347,25 @@ fn built(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtim
     })
 }
 
+/// The lines of the log of a service. The store in Cassandra reports itself that Cassandra does not answer; the driver would
+/// report each attempt, with structures of the program.
+const SERVICE_LOG: &str = "info,scylla=off,async_nats=warn";
+/// The lines of the log of a command that is not a service.
+const COMMAND_LOG: &str = "warn,scylla=off";
+
 /// Writes the log of a service to stderr.
 pub(crate) fn log(format: Log) {
-    log_from(format, "info");
+    log_from(format, SERVICE_LOG);
 }
 
 /// Writes the warnings and errors in the log to stderr, for a command that is not a service.
 pub(crate) fn log_warnings() {
-    log_from(Log::Text, "warn");
+    log_from(Log::Text, COMMAND_LOG);
 }
 
-/// Writes the log to stderr, by default from a level on.
-fn log_from(format: Log, level: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+/// Writes the log to stderr, by default the lines of a filter.
+fn log_from(format: Log, lines: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(lines));
     // A line that cannot be written, for example because the disk is full, is lost. The library would
     // report that on stderr, which panics.
     let builder = tracing_subscriber::fmt()

@@ -30,6 +30,7 @@
 mod accepted;
 mod attempts;
 mod authority;
+mod backlog;
 mod check;
 mod connection;
 mod dead;

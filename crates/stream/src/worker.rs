@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Level, debug, enabled, info, warn};
 
+use crate::backlog::Backlog;
 use crate::connection::Stream;
 use crate::error::StreamError;
 use crate::message::{Content, Pieces, Unstorable, length, open};
@@ -67,6 +68,7 @@ pub struct WorkerCounts {
     returned: AtomicU64,
     dead: AtomicU64,
     is_stuck: AtomicBool,
+    backlog: Backlog,
 }
 
 /// Defines the functions that return the counts.
@@ -102,6 +104,19 @@ impl WorkerCounts {
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of messages of the stream that no worker has stored yet, unless it is unknown. It is at most a few
+    /// seconds old.
+    #[must_use]
+    pub fn waiting(&self) -> Option<u64> {
+        self.backlog.waiting()
+    }
+
+    /// Returns the number of dead letters, unless it is unknown. It is at most a few seconds old.
+    #[must_use]
+    pub fn dead_letters(&self) -> Option<u64> {
+        self.backlog.dead()
     }
 
     fn add(&self, receipt: &Receipt) {
@@ -179,6 +194,10 @@ impl Worker {
         let mut tasks = JoinSet::new();
         let mut pause = FIRST_PAUSE;
         let sweep = tokio::spawn(sweep(Arc::clone(&shared)));
+        let backlog = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move { shared.counts.backlog.watch(&shared.stream).await }
+        });
         'connected: loop {
             let opened = tokio::select! {
                 () = &mut stop => break,
@@ -235,6 +254,7 @@ impl Worker {
         }
         while tasks.join_next().await.is_some() {}
         sweep.abort();
+        backlog.abort();
         let _ = shared.stream.client().flush().await;
     }
 }

@@ -12,6 +12,7 @@ use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::connect::is_unknown;
+use crate::outage::Outage;
 
 /// Why an operation of the store failed.
 #[derive(Clone, Debug)]
@@ -99,17 +100,17 @@ fn passes(error: &RequestAttemptError) -> bool {
 
 /// Executes a statement, and repeats it until `deadline` while Cassandra is unavailable.
 pub(crate) async fn execute(
-    session: &Session,
+    (session, outage): (&Session, &Outage),
     statement: &PreparedStatement,
     values: impl SerializeRow,
     deadline: Instant,
 ) -> Result<scylla::response::query_result::QueryResult, Fault> {
-    until(deadline, || session.execute_unpaged(statement, &values)).await
+    until(deadline, outage, || session.execute_unpaged(statement, &values)).await
 }
 
 /// Writes rows of one partition with one statement, all or none of them, as [`execute`] does.
 pub(crate) async fn batch(
-    session: &Session,
+    (session, outage): (&Session, &Outage),
     statement: &PreparedStatement,
     rows: Vec<impl SerializeRow>,
     deadline: Instant,
@@ -119,20 +120,31 @@ pub(crate) async fn batch(
     let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
     batch.set_is_idempotent(true);
     batch.set_consistency(Consistency::LocalQuorum);
-    until(deadline, || session.batch(&batch, &rows)).await.map(drop)
+    until(deadline, outage, || session.batch(&batch, &rows)).await.map(drop)
 }
 
 /// Sends a request, and repeats it until `deadline` while Cassandra is unavailable.
-async fn until<T, F>(deadline: Instant, request: impl Fn() -> F) -> Result<T, Fault>
+async fn until<T, F>(
+    deadline: Instant,
+    outage: &Outage,
+    request: impl Fn() -> F,
+) -> Result<T, Fault>
 where
     F: Future<Output = Result<T, ExecutionError>>,
 {
     let mut pause = Duration::from_millis(20);
     loop {
         let fault = match request().await {
-            Ok(result) => return Ok(result),
+            Ok(result) => {
+                outage.answered();
+                return Ok(result);
+            }
             Err(error) => Fault::from(error),
         };
+        match &fault {
+            Fault::Unavailable(what) => outage.failed(what),
+            _ => outage.answered(),
+        }
         if !matches!(fault, Fault::Unavailable(_)) || Instant::now() + pause >= deadline {
             return Err(fault);
         }
@@ -143,7 +155,7 @@ where
 
 /// Like [`execute`], and returns the rows.
 pub(crate) async fn rows<R>(
-    session: &Session,
+    connection: (&Session, &Outage),
     statement: &PreparedStatement,
     values: impl SerializeRow,
     deadline: Instant,
@@ -151,7 +163,7 @@ pub(crate) async fn rows<R>(
 where
     R: for<'r> DeserializeRow<'r, 'r>,
 {
-    let result = execute(session, statement, values, deadline).await?;
+    let result = execute(connection, statement, values, deadline).await?;
     let result = result.into_rows_result().map_err(|error| Fault::Failed(error.to_string()))?;
     let damaged = |error: &dyn std::fmt::Display| {
         Fault::Damaged(None, format!("a row has other columns than expected ({error})"))

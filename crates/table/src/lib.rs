@@ -27,6 +27,7 @@ mod known;
 mod login;
 mod manifests;
 mod order;
+mod outage;
 mod queue;
 mod reads;
 mod roles;

@@ -30,6 +30,7 @@ use crate::error::OpenError;
 use crate::fault::{self, Fault};
 use crate::known::{EventBytes, Known, KnownRows, Newest};
 use crate::login;
+use crate::outage::Outage;
 use crate::queue::{Queue, Ticket};
 use crate::statements::Statements;
 
@@ -85,6 +86,7 @@ pub(crate) struct Table {
     pub(crate) statements: Statements,
     /// The URL, for messages.
     pub(crate) name: String,
+    outage: Outage,
     pub(crate) writers: Semaphore,
     known: Mutex<KnownRows>,
     newest: Mutex<Newest>,
@@ -210,6 +212,7 @@ impl Table {
             session,
             statements,
             name: address.to_string(),
+            outage: Outage::new(address.to_string()),
             writers: Semaphore::new(WRITERS),
             known: Mutex::new(KnownRows::new(Instant::now())),
             newest: Mutex::default(),
@@ -220,6 +223,11 @@ impl Table {
         }
     }
 
+    /// Returns the connection, and what notes whether it answers.
+    pub(crate) const fn connection(&self) -> (&Session, &Outage) {
+        (&self.session, &self.outage)
+    }
+
     /// Executes a statement.
     pub(crate) async fn run(
         &self,
@@ -227,7 +235,7 @@ impl Table {
         values: impl SerializeRow,
         deadline: Instant,
     ) -> Result<(), Fault> {
-        fault::execute(&self.session, statement, values, deadline).await.map(drop)
+        fault::execute(self.connection(), statement, values, deadline).await.map(drop)
     }
 
     /// Writes rows of one partition, all or none of them.
@@ -240,7 +248,7 @@ impl Table {
         match <[_; 1]>::try_from(rows) {
             Ok([row]) => self.run(statement, row, deadline).await,
             Err(rows) if rows.is_empty() => Ok(()),
-            Err(rows) => fault::batch(&self.session, statement, rows, deadline).await,
+            Err(rows) => fault::batch(self.connection(), statement, rows, deadline).await,
         }
     }
 
@@ -254,7 +262,7 @@ impl Table {
     where
         R: for<'r> DeserializeRow<'r, 'r>,
     {
-        fault::rows(&self.session, statement, values, deadline).await
+        fault::rows(self.connection(), statement, values, deadline).await
     }
 
     pub(crate) fn is_known(&self, row: Known) -> bool {

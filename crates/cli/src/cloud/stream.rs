@@ -238,6 +238,16 @@ fn metrics(counts: &WorkerCounts, page: &mut String) {
         let name = format!("moteseal_worker_{name}_total");
         let _ = writeln!(page, "# HELP {name} {about}\n# TYPE {name} counter\n{name} {value}");
     }
+    // Those of the stream, which are the same in all workers. A number that is unknown is left out.
+    for (name, about, value) in [
+        ("waiting", "Messages that no worker has stored yet.", counts.waiting()),
+        ("dead", "Dead letters.", counts.dead_letters()),
+    ] {
+        if let Some(value) = value {
+            let name = format!("moteseal_stream_{name}");
+            let _ = writeln!(page, "# HELP {name} {about}\n# TYPE {name} gauge\n{name} {value}");
+        }
+    }
 }
 
 struct Watched(Arc<WorkerCounts>);

@@ -26,13 +26,16 @@ impl Run {
         Self { code: status.code().unwrap(), out: text(stdout), stderr: text(stderr) }
     }
 
-    /// Asserts that the run failed with this exit code. Returns the line that states the reason.
+    /// Asserts that the run failed with this exit code, and that no library wrote a warning or an error. Returns the line
+    /// that states the reason.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
         let lines: Vec<&str> =
             self.stderr.lines().filter(|line| line.starts_with("moteseal: ")).collect();
         assert_eq!(lines.len(), 1, "there must be one line with the reason: {self:?}");
+        let foreign = self.stderr.lines().find(|line| is_of_a_library(line));
+        assert_eq!(foreign, None, "a warning that is not ours: {self:?}");
         assert_eq!(
             self.stderr.lines().last(),
             lines.first().copied(),
@@ -53,6 +56,15 @@ impl Run {
         let line = self.out.lines().next().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
+}
+
+/// Returns whether a line of the log is a warning or an error of a library.
+fn is_of_a_library(line: &str) -> bool {
+    let rest = [" WARN ", " ERROR "].iter().find_map(|level| line.split_once(level));
+    rest.is_some_and(|(time, target)| {
+        // Other lines may have these words, but do not begin with a time.
+        time.trim_end().ends_with('Z') && !target.trim_start().starts_with("moteseal")
+    })
 }
 
 /// Runs a command that must succeed, with its output discarded. Returns the processor time of all its

@@ -1,5 +1,6 @@
 //! A cloud in several processes: an intake, workers and a server of reads, over a real nats-server.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,29 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
     assert_eq!(rows, 401, "{}", got.stderr);
     let metrics = curl(&[&format!("{url}/metrics")]);
     assert!(metrics.contains("moteseal_worker_dead_total 0"), "{metrics}");
+    // The servers are asked every 5 s.
+    let until = Instant::now() + Duration::from_secs(20);
+    let gauges = ["moteseal_stream_waiting 0\n", "moteseal_stream_dead 0\n"];
+    let metrics = loop {
+        let metrics = curl(&[&format!("{url}/metrics")]);
+        if gauges.iter().all(|gauge| metrics.contains(gauge)) {
+            break metrics;
+        }
+        assert!(Instant::now() < until, "{metrics}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    // The page of the operator lists exactly the metrics of a worker.
+    let own = |line: &str, before: &str, after: char| {
+        let name = line.strip_prefix(before)?.split(after).next()?.to_owned();
+        let is_own =
+            ["moteseal_worker_", "moteseal_stream_"].iter().any(|own| name.starts_with(own));
+        is_own.then_some(name)
+    };
+    let served: BTreeSet<_> =
+        metrics.lines().filter_map(|line| own(line, "# TYPE ", ' ')).collect();
+    let page = include_str!("../../../../docs/cloud.md");
+    let documented: BTreeSet<_> = page.lines().filter_map(|line| own(line, "| `", '`')).collect();
+    assert_eq!(documented, served);
 
     // Each role refuses what another one does, and says which.
     let refused = curl(&[&format!("{}/v1/devices", intakes[0].url("http"))]);

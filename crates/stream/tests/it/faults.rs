@@ -121,6 +121,28 @@ async fn a_store_that_is_busy_or_fails_for_a_while_gets_everything_later() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_states_what_waits_in_the_stream_and_the_dead_letters_while_the_servers_answer() {
+    let mut server = Server::start();
+    let name = created(&server, &layout()).await;
+    let store = Store::new();
+    let intake = intake(&server, &name, &store).await;
+    deliver(&intake, &bundles("waiting", 3, 10)).await;
+    let client = async_nats::connect(&server.url).await.unwrap();
+    client.publish(format!("{name}.batches"), "garbage".into()).await.unwrap();
+    client.flush().await.unwrap();
+    let busy = Arc::new(Altered::new(&store, Fault::Busy));
+    let worker = Running::with(&server, &name, Arc::clone(&busy) as _, worker_limits()).await;
+    let states = || (worker.counts.waiting(), worker.counts.dead_letters());
+    until("the state of the stream", || states() == (Some(3), Some(1))).await;
+    busy.heal();
+    until("storing", || states() == (Some(0), Some(1))).await;
+    server.kill();
+    until("noticing that the server is gone", || states() == (None, None)).await;
+    server.restart();
+    until("the state after the restart", || states() == (Some(0), Some(1))).await;
+}
+
 /// A replay publishes a dead letter after the messages that must be stored before pieces are removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pieces_of_a_replayed_letter_are_kept_until_it_is_stored() {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use moteseal_api::ErrorKind;
 
 const SCHEME: &str = "cassandra://";
+/// The beginning of [`SCHEME`]. A text with it is no path, also with other letters or without the slashes.
+const BEGINNING: &str = "cassandra:";
 /// The environment variable with the password of the user in the URL.
 pub(crate) const PASSWORD: &str = "MOTESEAL_CASSANDRA_PASSWORD";
 /// The environment variable with the path of a file that contains the password.
@@ -73,10 +75,11 @@ impl AddressError {
 }
 
 impl Address {
-    /// Returns whether a text is meant to be the address of a keyspace, and not a path.
+    /// Returns whether a text is meant to be the address of a keyspace, and not a path. This includes every URL
+    /// and misspelt ones, which [`parse`](Self::parse) refuses: a path in their place would be a new file.
     #[must_use]
     pub fn is_address(text: &str) -> bool {
-        text.starts_with(SCHEME)
+        text.contains("://") || begins(text, BEGINNING)
     }
 
     /// Parses a URL.
@@ -84,16 +87,17 @@ impl Address {
     /// # Errors
     /// [`AddressError`]. The message does not contain a password that was written into the URL.
     pub fn parse(url: &str) -> Result<Self, AddressError> {
-        let rest = url.strip_prefix(SCHEME);
-        let shown = rest.and_then(|rest| rest.rsplit_once('@')).map_or_else(
-            || url.to_owned(),
-            |(user, hosts)| {
-                let user = user.split(':').next().unwrap_or_default();
-                format!("{SCHEME}{user}@{hosts}")
-            },
-        );
+        let shown = without_password(url);
         let wrong = |what| AddressError { url: shown.clone(), what };
-        let rest = rest.ok_or_else(|| wrong("the scheme is not cassandra"))?;
+        let rest = url.strip_prefix(SCHEME).ok_or_else(|| {
+            wrong(if begins(url, "scylla:") {
+                "the scheme of ScyllaDB is cassandra, too"
+            } else if begins(url, BEGINNING) {
+                "it does not begin with cassandra:// in lower case"
+            } else {
+                "the scheme is not cassandra"
+            })
+        })?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(a, b)| (a, Some(b)));
         let (hosts, keyspace) = rest.split_once('/').ok_or_else(|| wrong("it has no keyspace"))?;
         let (user, hosts) = hosts.rsplit_once('@').map_or((None, hosts), |(a, b)| (Some(a), b));
@@ -145,6 +149,28 @@ impl Address {
     }
 }
 
+/// Returns whether a text has this beginning, in any case.
+fn begins(text: &str, beginning: &str) -> bool {
+    text.get(..beginning.len()).is_some_and(|text| text.eq_ignore_ascii_case(beginning))
+}
+
+/// Removes a password from a URL, also from a misspelt one.
+fn without_password(url: &str) -> String {
+    let scheme = match url.find("://") {
+        Some(end) => end + "://".len(),
+        None if begins(url, BEGINNING) => BEGINNING.len(),
+        None => 0,
+    };
+    let (scheme, rest) = url.split_at(scheme);
+    rest.rsplit_once('@').map_or_else(
+        || url.to_owned(),
+        |(user, hosts)| {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}{user}@{hosts}")
+        },
+    )
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(SCHEME)?;
@@ -182,6 +208,11 @@ mod tests {
     fn a_wrong_address_is_explained_without_its_password() {
         for (url, what) in [
             ("redis://db/k", "scheme"),
+            ("redis://me:secret@db/k", "the scheme is not cassandra"),
+            ("scylla://me:secret@db/k", "cassandra, too; write cassandra://"),
+            ("CASSANDRA://db/k", "in lower case; write cassandra://"),
+            ("cassandra:me:secret@db/k", "it does not begin with cassandra://"),
+            ("cassandra:/db/k", "it does not begin with cassandra://"),
             ("cassandra://db", "no keyspace"),
             ("cassandra://db/", "1 to 48"),
             ("cassandra://db/K", "lower-case"),
@@ -192,9 +223,17 @@ mod tests {
             ("cassandra://db/k?tls=no", "the only parameter"),
             ("cassandra://me:secret@db/k", "MOTESEAL_CASSANDRA_PASSWORD"),
         ] {
+            assert!(Address::is_address(url), "{url}");
             let error = Address::parse(url).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_no_address() {
+        for path in ["epochs.redb", "cassandra", "./cassandra:k", "data/c:d", "127.0.0.1:9042"] {
+            assert!(!Address::is_address(path), "{path}");
         }
     }
 }

@@ -97,3 +97,33 @@ fn every_wrong_turn_with_jetstream_is_one_line_at_the_start() {
     let unreachable = ["--role", "intake", "--stream", &closed, "--stream-sync", "unchecked"];
     refused(&start(&scene, &unreachable), 6, "Unreachable", &["check that the servers run"]);
 }
+
+#[test]
+fn a_mistyped_url_of_a_store_is_no_file() {
+    let scene = Scene::new();
+    let with = |role: &str, store: &str| {
+        let stream = ["--stream", "nats://127.0.0.1:1", "--stream-sync", "unchecked"];
+        start(&scene, &[&["--role", role, "--store", store][..], &stream].concat())
+    };
+    let before = scene.names(".");
+    for role in ["worker", "serve", "intake,worker"] {
+        for store in ["cassandra", "127.0.0.1:29042", "epochs.redb"] {
+            let run = with(role, store);
+            let line = run.failed(2);
+            println!("{line}");
+            for word in [store, "one process", "cassandra://", "--role worker,serve"] {
+                assert!(line.contains(word), "{word:?} is not in: {line}");
+            }
+        }
+    }
+    for role in ["all", "worker", "worker,serve", "intake"] {
+        for store in ["cassandra:moteseal", "Cassandra://127.0.0.1/moteseal", "redis://127.0.0.1/k"]
+        {
+            refused(&with(role, store), 2, "TableAddress", &[store, "write cassandra://"]);
+        }
+        let words = ["cassandra, too", "write cassandra://"];
+        refused(&with(role, "scylla://127.0.0.1/moteseal"), 2, "TableAddress", &words);
+    }
+    refused(&start(&scene, &["--store", "cassandra:k"]), 2, "TableAddress", &["cassandra:k"]);
+    assert_eq!(scene.names("."), before, "no file was made");
+}

@@ -23,7 +23,7 @@ use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
 use crate::address::{Address, Authorities};
-use crate::error::OpenError;
+use crate::error::{OpenError, remedy_of_certificate};
 use crate::login::password;
 use crate::statements::Statements;
 use crate::tables;
@@ -126,7 +126,8 @@ fn unconnected(address: &Address, what: &str) -> OpenError {
         return OpenError::Tls { hosts, what: what.to_owned(), remedy: NO_TLS };
     }
     if lower.contains("certificate") || lower.contains("tls") {
-        return OpenError::Tls { hosts, what: what.to_owned(), remedy: AUTHORITIES };
+        let remedy = remedy_of_certificate(&lower).unwrap_or(AUTHORITIES);
+        return OpenError::Tls { hosts, what: what.replace("; ", ", "), remedy };
     }
     OpenError::Unreachable { hosts, what: what.to_owned() }
 }

@@ -240,3 +240,43 @@ impl OpenError {
 }
 
 moteseal_api::named_error!(OpenError, AddressError);
+
+/// Returns what to do about a certificate that is of an authority and is refused nevertheless. `what` is the cause in
+/// lower case.
+pub(crate) fn remedy_of_certificate(what: &str) -> Option<&'static str> {
+    if what.contains("expired") || what.contains("not valid yet") {
+        Some("renew the node's certificate, and check the clocks")
+    } else if what.contains("not valid for name") {
+        Some("issue the node's certificate for its IP address")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::CertificateError;
+    use rustls_pki_types::{ServerName, UnixTime};
+
+    use super::remedy_of_certificate;
+
+    #[test]
+    fn a_refused_certificate_of_an_authority_is_renewed_or_issued_for_another_name() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let of = |error: CertificateError| {
+            let what = rustls::Error::InvalidCertificate(error).to_string().to_lowercase();
+            remedy_of_certificate(&what).map(str::to_owned)
+        };
+        let expired = of(CertificateError::ExpiredContext { time: at(9), not_after: at(8) });
+        assert!(expired.is_some_and(|remedy| remedy.contains("renew")));
+        let early = of(CertificateError::NotValidYetContext { time: at(8), not_before: at(9) });
+        assert!(early.is_some_and(|remedy| remedy.contains("clocks")));
+        let expected = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()).to_owned();
+        let presented = vec!["IpAddress(10.0.0.1)".to_owned()];
+        let other = of(CertificateError::NotValidForNameContext { expected, presented });
+        assert!(other.is_some_and(|remedy| remedy.contains("IP address")));
+        assert_eq!(of(CertificateError::UnknownIssuer), None);
+    }
+}

@@ -59,7 +59,7 @@ pub(crate) enum Log {
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// The store's file, which is created if it does not exist, or the URL of a keyspace of Cassandra
-    /// (cassandra://[user@]host:port/keyspace), which `moteseal store init` creates. An intake may have none
+    /// (cassandra://[user@]host:port/keyspace[?ca=FILE]), which `moteseal store init` creates. An intake may have none
     #[arg(long, value_name = "FILE|URL", required_unless_present = "servers")]
     store: Option<PathBuf>,
     /// What this process does, separated by commas; needs --stream [default: all]

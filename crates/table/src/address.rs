@@ -1,9 +1,12 @@
 //! The URL of a keyspace: `cassandra://[user@]host[:port][,host[:port]...]/keyspace[?ca=FILE|system]`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use moteseal_api::ErrorKind;
+
+use crate::error::OpenError;
 
 const SCHEME: &str = "cassandra://";
 /// The beginning of [`SCHEME`]. A text with it is no path, also with other letters or without the slashes.
@@ -147,6 +150,26 @@ impl Address {
             password: None,
         })
     }
+
+    /// Checks that the password of the user is sent to this machine only, or over TLS.
+    pub(crate) fn keeps_password(&self) -> Result<(), OpenError> {
+        let other = self.hosts.iter().find(|host| !is_this_machine(host));
+        match (&self.user, other) {
+            (Some(user), Some(host)) if self.authorities.is_none() => {
+                Err(OpenError::InClear { user: format!("the user {user}"), host: host.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns whether a host, with a port or without, is on this machine.
+fn is_this_machine(host: &str) -> bool {
+    let host = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        Some((host, _)) => host,
+        None => host.split_once(':').map_or(host, |(host, _)| host),
+    };
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// Returns whether a text has this beginning, in any case.
@@ -234,6 +257,27 @@ mod tests {
     fn a_path_is_no_address() {
         for path in ["epochs.redb", "cassandra", "./cassandra:k", "data/c:d", "127.0.0.1:9042"] {
             assert!(!Address::is_address(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_password_goes_to_another_machine_over_tls_only() {
+        for url in [
+            "cassandra://me@localhost/k",
+            "cassandra://me@127.0.0.1:9042,[::1]:9042,127.0.0.2/k",
+            "cassandra://me@10.0.0.1/k?ca=ca.pem",
+            "cassandra://10.0.0.1/k",
+        ] {
+            Address::parse(url).unwrap().keeps_password().unwrap();
+        }
+        for (url, host) in [
+            ("cassandra://me@10.0.0.1/k", "10.0.0.1:9042"),
+            ("cassandra://me@localhost,db:1/k", "db:1"),
+            ("cassandra://me@[2001:db8::1]:9042/k", "[2001:db8::1]:9042"),
+        ] {
+            let error = Address::parse(url).unwrap().keeps_password().unwrap_err();
+            assert_eq!(error.name(), "PasswordInClear", "{url}");
+            assert!(error.to_string().contains(&format!("to {host} unencrypted")), "{error}");
         }
     }
 }

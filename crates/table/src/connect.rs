@@ -52,6 +52,7 @@ const WINDOW_MS: f64 = 5.0;
 
 /// Connects without a keyspace.
 pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
+    address.keeps_password()?;
     let unreachable = match connect_to(address).await {
         Err(error @ OpenError::Unreachable { .. }) if address.hosts.len() > 1 => error,
         result => return result,

@@ -41,6 +41,16 @@ pub enum OpenError {
         /// The user, or that none was named.
         user: String,
     },
+    /// The URL has no authorities, and a node is another machine.
+    #[error(
+        "the password of {user} would be sent to {host} unencrypted; add ?ca=FILE to the URL, with the authorities that signed the nodes' certificates"
+    )]
+    InClear {
+        /// The user.
+        user: String,
+        /// The node.
+        host: String,
+    },
     /// The file with the user could not be read.
     #[error(
         "the user of Cassandra cannot be read ({what}); name it in the URL (cassandra://user@host), or let {USER_FILE} name a file that this user may read"
@@ -208,6 +218,7 @@ impl OpenError {
             Self::Unreachable { .. } => "TableUnreachable",
             Self::Tls { .. } => "TableTls",
             Self::Rejected { .. } => "TableRejected",
+            Self::InClear { .. } => "PasswordInClear",
             Self::User { .. } => "TableUser",
             Self::Password { .. } => "TablePassword",
             Self::NoKeyspace { .. } => "TableNoKeyspace",

@@ -21,7 +21,8 @@ impl Address {
     /// Returns the address with its user and password, which a store reads in the same way when it is opened.
     ///
     /// # Errors
-    /// `TableUser` or `TablePassword` if one of them cannot be read.
+    /// `TableUser` or `TablePassword` if one of them cannot be read, `PasswordInClear` if the password would be sent to
+    /// another machine without TLS.
     pub fn with_login(&self) -> Result<Self, OpenError> {
         complete(self)
     }
@@ -40,6 +41,7 @@ pub(crate) fn complete(address: &Address) -> Result<Address, OpenError> {
         address.user =
             Some(is_user.then_some(user).ok_or_else(|| OpenError::User { what: what() })?);
     }
+    address.keeps_password()?;
     if let (Some(user), None) = (&address.user, &address.password) {
         address.password = Some(Password(password(user)?));
     }

@@ -127,3 +127,22 @@ fn a_mistyped_url_of_a_store_is_no_file() {
     refused(&start(&scene, &["--store", "cassandra:k"]), 2, "TableAddress", &["cassandra:k"]);
     assert_eq!(scene.names("."), before, "no file was made");
 }
+
+#[test]
+fn a_password_of_cassandra_is_not_sent_to_another_machine_without_tls() {
+    let scene = Scene::new();
+    // Addresses for documentation, at which nothing answers.
+    for store in ["cassandra://me@192.0.2.1/k", "cassandra://me@127.0.0.1:1,192.0.2.1:9042/k"] {
+        let words = ["the user me", "192.0.2.1:9042", "add ?ca=FILE"];
+        refused(&start(&scene, &["--store", store]), 2, "PasswordInClear", &words);
+        let init = scene.run(&["store", "init", "--store", store]);
+        refused(&init, 2, "PasswordInClear", &words);
+    }
+    let table = "[table]\nstore = \"cassandra://192.0.2.1/k\"\nsuperuser = \"root\"\n";
+    scene.write("policy.toml", &format!("{table}[processes]\none = [\"worker\"]\n"));
+    let policy = |command: &str, folder: &str| {
+        scene.run(&["cloud", "policy", command, "policy.toml", folder, "policy"])
+    };
+    policy("init", "--out").done();
+    refused(&policy("apply", "--from"), 2, "PasswordInClear", &["the user root", "add ?ca=FILE"]);
+}

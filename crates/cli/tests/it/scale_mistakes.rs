@@ -146,3 +146,24 @@ fn a_password_of_cassandra_is_not_sent_to_another_machine_without_tls() {
     policy("init", "--out").done();
     refused(&policy("apply", "--from"), 2, "PasswordInClear", &["the user root", "add ?ca=FILE"]);
 }
+
+#[test]
+fn options_of_http_and_coap_are_refused_for_a_worker() {
+    let scene = Scene::new();
+    let stream = ["--stream", "nats://127.0.0.1:1", "--stream-sync", "unchecked"];
+    let store = ["--store", "cassandra://127.0.0.1:1/k"];
+    for options in [
+        &["--tls-cert", "server.pem", "--tls-key", "server.key"][..],
+        &["--tokens", "tokens"],
+        &["--users", "users"],
+        &["--listen-coap", "127.0.0.1:0"],
+        &["--listen-coaps", "127.0.0.1:0", "--link-secret", "cloud.key"],
+    ] {
+        let run = start(&scene, &[&["--role", "worker"][..], &store, &stream, options].concat());
+        let line = run.failed(2);
+        println!("{line}");
+        for word in [options[0], "only a worker", "leave the option out"] {
+            assert!(line.contains(word), "{word:?} is not in: {line}");
+        }
+    }
+}

@@ -118,9 +118,7 @@ fn unconnected(address: &Address, what: &str) -> OpenError {
         return OpenError::UserReplicas { hosts, what: what.to_owned() };
     }
     if lower.contains("authenticat") || lower.contains("credentials") {
-        let user =
-            address.user.as_ref().map_or_else(|| "a client without a user".to_owned(), user_named);
-        return OpenError::Rejected { hosts, user };
+        return OpenError::Rejected { hosts, user: address.user.clone() };
     }
     // The answer to the first bytes of a handshake was not one of TLS.
     if lower.contains("corrupt message") || lower.contains("handshake eof") {

@@ -32,14 +32,12 @@ pub enum OpenError {
         remedy: &'static str,
     },
     /// Cassandra rejected the user or its password.
-    #[error(
-        "Cassandra at {hosts} rejected {user}; name a user in the URL (cassandra://user@host), and set {PASSWORD} or {PASSWORD_FILE}"
-    )]
+    #[error("Cassandra at {hosts} rejected {}", user_and_remedy(user.as_deref()))]
     Rejected {
         /// The hosts in the URL.
         hosts: String,
-        /// The user, or that none was named.
-        user: String,
+        /// The user, or `None` if none was named.
+        user: Option<String>,
     },
     /// The URL has no authorities, and a node is another machine.
     #[error(
@@ -251,6 +249,18 @@ impl OpenError {
 }
 
 moteseal_api::named_error!(OpenError, AddressError);
+
+/// Returns the user that Cassandra rejected, and what to do.
+fn user_and_remedy(user: Option<&str>) -> String {
+    match user {
+        Some(user) => format!(
+            "the user {user}; check its password ({PASSWORD}, or the file that {PASSWORD_FILE} names); the user comes from the URL, from the file that {USER_FILE} names, or from a policy (table.superuser)"
+        ),
+        None => format!(
+            "a client without a user; name a user in the URL (cassandra://user@host), and set {PASSWORD} or {PASSWORD_FILE}"
+        ),
+    }
+}
 
 /// Returns what to do about a certificate that is of an authority and is refused nevertheless. `what` is the cause in
 /// lower case.

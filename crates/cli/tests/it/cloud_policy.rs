@@ -437,3 +437,29 @@ fn apply_reaches_the_other_servers_while_the_first_is_down() {
     assert!(line.contains("0 of 1 NATS servers") && line.contains(&closed), "{line}");
     assert_eq!(run.json()["servers"], 0);
 }
+
+#[test]
+fn a_cloud_with_an_earlier_file_of_tokens_needs_the_new_one() {
+    let scene = http_grades::scene();
+    let write = |cloud: &str| {
+        let clouds = format!("[http]\nclouds = [{cloud:?}]\nca = \"ca.pem\"\n");
+        scene.write("policy.toml", &format!("{clouds}[tokens]\n{TOKENS}"));
+    };
+    write("https://127.0.0.1:1");
+    policy("init", &scene, &[]).done();
+    fs::copy(scene.path("policy/tokens"), scene.path("tokens")).unwrap();
+    let tls = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--tokens", "tokens"];
+    let run = ["cloud", "run", "--listen", "127.0.0.1:0", "--store", "epochs.redb"];
+    let cloud = Service::start(&scene, &[&run[..], &ROSTER, &tls].concat(), 1);
+    let url = cloud.url("https");
+    write(url);
+    policy("check", &scene, &[]).done();
+    policy("init", &scene, &["--renew", "analyst"]).done();
+    let run = policy("check", &scene, &[]);
+    let line = run.failed(5);
+    println!("{line}");
+    let remedy = format!("; give the file policy/tokens to the cloud {url} (--tokens)");
+    assert!(line.contains("PolicyDiffers") && line.ends_with(&remedy), "{line}");
+    fs::copy(scene.path("policy/tokens"), scene.path("tokens")).unwrap();
+    policy("check", &scene, &[]).done();
+}

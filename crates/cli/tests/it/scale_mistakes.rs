@@ -63,7 +63,8 @@ fn every_wrong_turn_with_cassandra_is_one_line_at_the_start() {
     std::thread::sleep(std::time::Duration::from_secs(3));
     refused(&with(&mistaken), 2, "TableForbidden", &["write its tables", "docs/scale.md"]);
     scene.write("cassandra.password", "wrong");
-    refused(&with(&store), 2, "TableRejected", &["cassandra", "MOTESEAL_CASSANDRA_PASSWORD"]);
+    let words = ["cassandra", "MOTESEAL_CASSANDRA_PASSWORD", "check its password"];
+    refused(&with(&store), 2, "TableRejected", &words);
     std::fs::remove_file(scene.path("cassandra.password")).unwrap();
 
     // Three replicas on one node, and no node at all.
@@ -90,6 +91,8 @@ fn every_wrong_turn_with_jetstream_is_one_line_at_the_start() {
     refused(&intake(&lazy, &[]), 2, "NotSynced", &["sync_interval: always", "restart"]);
     let unknown = ["--role", "intake", "--stream", &lazy.url];
     refused(&start(&scene, &unknown), 2, "Usage", &["--stream-monitor"]);
+    let bare = [&unknown[..], &["--stream-monitor", "127.0.0.1:28222"]].concat();
+    refused(&start(&scene, &bare), 2, "Usage", &["127.0.0.1:28222", "https://HOST:8222"]);
     let synced = Server::start();
     refused(&intake(&synced, &[]), 2, "StreamMissing", &["moteseal stream init"]);
     refused(&intake(&synced, &["--stream-replicas", "3"]), 2, "Usage", &["3 replicas"]);

@@ -59,7 +59,7 @@ pub(crate) enum Log {
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// The store's file, which is created if it does not exist, or the URL of a keyspace of Cassandra
-    /// (cassandra://[user@]host:port/keyspace), which `moteseal store init` creates. An intake may have none
+    /// (cassandra://[user@]host:port/keyspace[?ca=FILE]), which `moteseal store init` creates. An intake may have none
     #[arg(long, value_name = "FILE|URL", required_unless_present = "servers")]
     store: Option<PathBuf>,
     /// What this process does, separated by commas; needs --stream [default: all]
@@ -111,6 +111,26 @@ pub(crate) struct Run {
     log: Log,
 }
 
+impl Run {
+    /// Checks that a process that is only a worker, which has no HTTP contract, has no option of it.
+    fn refuse_options_of_a_cloud(&self) -> Result<(), Failure> {
+        let options = [
+            ("--tls-cert", self.tls_cert.is_some()),
+            ("--tokens", self.tokens.is_some()),
+            ("--users", self.users.is_some()),
+            ("--listen-coap", self.listen_coap.is_some()),
+            ("--listen-coaps", self.listen_coaps.is_some()),
+        ];
+        let given = options.iter().find(|(_, is_given)| *is_given);
+        given.map_or(Ok(()), |(option, _)| {
+            Err(Failure::usage(format_args!(
+                "{option}: a process that is only a worker serves /metrics, /healthz and /readyz, over HTTP and to \
+                 everyone; leave the option out, or add the role serve or intake"
+            )))
+        })
+    }
+}
+
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => serve(*arguments),
@@ -123,6 +143,11 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let (roster_watch, roster) =
         RosterWatch::open(arguments.roster.clone(), arguments.operator.clone())?;
     log(arguments.log);
+    let roles =
+        stream::Roles::of(&arguments.roles, &arguments.connection, arguments.store.as_ref())?;
+    if roles.is_some_and(|roles| !roles.has_cloud()) {
+        arguments.refuse_options_of_a_cloud()?;
+    }
     let coap = coap::listen(&arguments, &roster_watch, &roster)?;
     let followed = arguments.follow.clients()?;
     let every = arguments.follow.every();
@@ -139,8 +164,6 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     for limit in &arguments.limits {
         config.limits.set(limit).map_err(Failure::usage)?;
     }
-    let roles =
-        stream::Roles::of(&arguments.roles, &arguments.connection, arguments.store.as_ref())?;
     roles.map_or(Ok(()), |roles| roles.check_limits(&config.limits))?;
     let opened = match &arguments.store {
         Some(path) => {

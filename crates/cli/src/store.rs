@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Check(Check),
     /// Create a keyspace of Cassandra and its tables, or migrate them to this version.
     #[command(after_help = "Example:\n  \
-                            moteseal store init --store cassandra://admin@10.0.0.1:9042/moteseal\n\n\
+                            moteseal store init --store 'cassandra://admin@10.0.0.1:9042/moteseal?ca=ca.pem'\n\n\
                             MOTESEAL_CASSANDRA_PASSWORD has the password, or MOTESEAL_CASSANDRA_PASSWORD_FILE names its file.\n\
                             It can be repeated. docs/scale.md describes the settings that Cassandra needs.")]
     Init(Init),

@@ -156,17 +156,21 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Command::Dead(Dead::Replay(arguments)) => {
                 let letters = dead(&arguments.connection).await?;
                 let numbers = Some(&arguments.numbers[..]).filter(|numbers| !numbers.is_empty());
+                let missing = letters.missing(&arguments.numbers).await?;
                 let count = letters.replay(numbers).await?;
                 report(format_args!("{count} replayed"), || {
                     serde_json::json!({ "replayed": count })
                 })?;
+                no_letters(&missing)?;
             }
             Command::Dead(Dead::Discard(arguments)) => {
                 let letters = dead(&arguments.connection).await?;
+                let missing = letters.missing(&arguments.numbers).await?;
                 let count = letters.discard(&arguments.numbers).await?;
                 report(format_args!("{count} discarded"), || {
                     serde_json::json!({ "discarded": count })
                 })?;
+                no_letters(&missing)?;
             }
         }
         Ok(())
@@ -182,6 +186,19 @@ async fn connect(connection: &Connection) -> Result<Stream, StreamError> {
 
 async fn dead(connection: &Connection) -> Result<DeadLetters, StreamError> {
     DeadLetters::open(connect(connection).await?).await
+}
+
+/// Fails if there are numbers that no dead letter has.
+fn no_letters(missing: &[u64]) -> Result<(), Failure> {
+    let numbers: Vec<String> = missing.iter().map(u64::to_string).collect();
+    let (are, numbers) =
+        (if missing.len() > 1 { "are no letters" } else { "is no letter" }, numbers.join(", "));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format_args!(
+        "there {are} {numbers}; `moteseal stream dead list` prints the numbers"
+    )))
 }
 
 /// Prints data to stdout: a line of text, or with `--json` a line of JSON.

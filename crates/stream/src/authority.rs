@@ -214,7 +214,9 @@ impl Authority {
     }
 
     /// Returns the lines for the configuration of each server. `account` and `system` are the JWTs of the
-    /// accounts, and `folder` is where the server stores JWTs that are pushed later.
+    /// accounts, and `folder` is where the server stores JWTs that are pushed later. A server asks another one of
+    /// its cluster for later JWTs every 2 s, first 2 s after its start: for this long, a server that was down
+    /// accepts users who were revoked meanwhile.
     #[must_use]
     pub fn server_lines(
         &self,
@@ -226,7 +228,7 @@ impl Authority {
         let (own, of_system) = (self.account(), self.system());
         format!(
             "operator: {operator}\nsystem_account: {of_system}\n\
-             resolver: {{ type: full, dir: {}, allow_delete: false, interval: \"2m\" }}\n\
+             resolver: {{ type: full, dir: {}, allow_delete: false, interval: \"2s\" }}\n\
              resolver_preload: {{\n  {own}: {account}\n  {of_system}: {system}\n}}\n",
             json!(folder)
         )

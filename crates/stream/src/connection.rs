@@ -12,6 +12,8 @@ use async_nats::{
     ServerError,
 };
 use bytes::Bytes;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -200,11 +202,22 @@ pub(crate) async fn client(
         options = options.user_and_password(text(server.username()), text(server.password()));
     }
     if let Some(file) = &settings.ca {
+        let unusable = |what: &dyn fmt::Display| {
+            let file = file.display();
+            StreamError::BadSetting(format!("the file of authorities {file} {what}"))
+        };
         if let Err(error) = std::fs::File::open(file) {
-            return Err(StreamError::BadSetting(format!(
-                "the file of authorities {} cannot be read ({error})",
-                file.display()
-            )));
+            return Err(unusable(&format_args!("cannot be read ({error})")));
+        }
+        // With another file, the library would accept no server, and name the server's certificate.
+        let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+        let certificates: Vec<CertificateDer<'_>> = certificates.map_err(|error| {
+            unusable(&format_args!("is not in PEM ({error}); name one with certificates in PEM"))
+        })?;
+        if certificates.is_empty() {
+            return Err(unusable(
+                &"has no certificate; name one with the certificates of the authorities in PEM",
+            ));
         }
         options = options.add_root_certificates(file.clone());
     }
@@ -213,7 +226,8 @@ pub(crate) async fn client(
 
 /// Returns why no connection was made.
 fn unconnected(settings: &Settings, error: &ConnectError) -> StreamError {
-    let (servers, what) = (servers_of(settings), error.to_string().replace('\n', " "));
+    let what = error.to_string().replace('\n', " ").replace("; ", ", ");
+    let servers = servers_of(settings);
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
             return StreamError::NotPermitted { what };
@@ -225,6 +239,10 @@ fn unconnected(settings: &Settings, error: &ConnectError) -> StreamError {
     let remedy = if lower.contains("corrupt message") || lower.contains("handshake eof") {
         "the server does not use TLS: add `tls { cert_file: .., key_file: .. }` to its configuration, or \
          use nats:// without --stream-ca"
+    } else if lower.contains("expired") || lower.contains("not valid yet") {
+        "renew the server's certificate, and check the clocks"
+    } else if lower.contains("not valid for name") {
+        "issue the server's certificate for the host in its URL"
     } else if lower.contains("certificate") || error.kind() == ConnectErrorKind::Tls {
         "name the authorities that signed the servers' certificates with --stream-ca FILE"
     } else {

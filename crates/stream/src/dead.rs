@@ -126,6 +126,21 @@ impl DeadLetters {
         Ok(discarded)
     }
 
+    /// Returns those of these numbers that no dead letter has.
+    ///
+    /// # Errors
+    /// [`StreamError`].
+    pub async fn missing(&self, numbers: &[u64]) -> Result<Vec<u64>, StreamError> {
+        let mut missing = Vec::new();
+        for number in numbers {
+            let letter = self.next(number.saturating_sub(1)).await?;
+            if letter.is_none_or(|letter| letter.sequence != *number) {
+                missing.push(*number);
+            }
+        }
+        Ok(missing)
+    }
+
     async fn delete(&self, number: u64) -> Result<(), StreamError> {
         let delete = format!("STREAM.MSG.DELETE.{}", self.stream.names().dead);
         self.stream.api(&delete, &json!({ "seq": number, "no_erase": true })).await?;

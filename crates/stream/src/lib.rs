@@ -60,6 +60,6 @@ pub use layout::Layout;
 pub use no_store::NoStore;
 pub use permissions::{Duty, Permissions};
 pub use position::Reached;
-pub use push::{fetch_account, push_account};
+pub use push::{NotPassed, fetch_account, push_account};
 pub use settings::{BATCH_BYTES, IntakeLimits, Role, Settings, SyncCheck, WorkerLimits};
 pub use worker::{CheckConflicts, Worker, WorkerCounts};

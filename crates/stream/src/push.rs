@@ -2,10 +2,13 @@
 //! connections of revoked users.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use async_nats::{Client, StatusCode};
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use moteseal_api::ErrorKind;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -83,21 +86,78 @@ async fn fetch(
     Ok(found)
 }
 
+/// Why not every server has an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotPassed {
+    /// The number of servers to which it was passed.
+    pub servers: usize,
+    /// The URL of each server that does not have it, without a user and password, and why.
+    pub missing: Vec<(String, StreamError)>,
+}
+
+impl NotPassed {
+    /// Returns the stable name of the first error.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.missing.first().map_or("Unreachable", |(_, error)| error.name())
+    }
+
+    /// Returns the kind of the first error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.missing.first().map_or(ErrorKind::Unreachable, |(_, error)| error.kind())
+    }
+}
+
+impl fmt::Display for NotPassed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { servers, missing } = self;
+        write!(f, "{} of {servers} NATS servers have the account", servers - missing.len())?;
+        for (number, (server, error)) in missing.iter().enumerate() {
+            let before = if number == 0 { ", missing: " } else { ", " };
+            match error {
+                StreamError::Unreachable { what, .. } => write!(f, "{before}{server} ({what})")?,
+                // Only the last part states what to do.
+                error => {
+                    let what = error.to_string().replace("; ", ": ");
+                    write!(f, "{before}{server} ({what})")?;
+                }
+            }
+        }
+        f.write_str("; run it again when they are up")
+    }
+}
+
+impl std::error::Error for NotPassed {}
+
+moteseal_api::named_error!(NotPassed);
+
 /// Passes the JWT of an account to each server of the settings, whose credentials are those of
 /// [`Authority::system_user`](crate::Authority::system_user). When it returns, these servers have ended the
 /// connections of the users that the JWT revokes. Other servers of the cluster receive the JWT from them.
 ///
 /// # Errors
-/// [`StreamError`] of the first server that cannot be reached or does not accept the JWT. The servers before
-/// it have accepted it, and it is safe to repeat the call.
-pub async fn push_account(settings: Settings, jwt: &str) -> Result<(), StreamError> {
-    let settings = settings.checked()?;
-    for server in &settings.servers {
+/// [`NotPassed`] if a server cannot be reached or does not accept the JWT. All others have it, and it is safe to
+/// repeat the call.
+pub async fn push_account(settings: Settings, jwt: &str) -> Result<(), NotPassed> {
+    let servers = settings.servers.clone();
+    // A server that does not answer does not delay the others.
+    let passed = join_all(servers.iter().map(|server| {
         let one = Settings { servers: vec![server.clone()], ..settings.clone() };
-        let client = connection::client(&one, |_| {}).await?;
-        push(&client, &one, jwt).await?;
+        async move {
+            let one = one.checked()?;
+            let client = connection::client(&one, |_| {}).await?;
+            push(&client, &one, jwt).await
+        }
+    }));
+    let passed = servers.iter().zip(passed.await);
+    let missing = passed
+        .filter_map(|(server, passed)| Some((connection::without_user(server), passed.err()?)))
+        .collect::<Vec<_>>();
+    if missing.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    Err(NotPassed { servers: servers.len(), missing })
 }
 
 async fn push(client: &Client, settings: &Settings, jwt: &str) -> Result<(), StreamError> {

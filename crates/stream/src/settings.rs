@@ -107,11 +107,23 @@ impl Settings {
                 "no NATS server is named; name at least one, as nats://HOST:PORT".to_owned()
             );
         }
+        if let SyncCheck::Monitors(monitors) = &self.sync
+            && let Some(monitor) = monitors.iter().find(|monitor| !is_http(monitor))
+        {
+            return bad(format!(
+                "{} is not the URL of a monitoring endpoint; use https://HOST:8222 or http://HOST:8222",
+                monitor.rsplit_once('@').map_or(&**monitor, |(_, host)| host)
+            ));
+        }
         if !matches!(self.replicas, 1 | 3 | 5) {
             return bad(format!("{} replicas are not possible; use 1, 3 or 5", self.replicas));
         }
         Ok(self)
     }
+}
+
+fn is_http(url: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// What an intake may have in memory. Beyond these limits it rejects batches.

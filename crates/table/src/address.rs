@@ -1,11 +1,16 @@
 //! The URL of a keyspace: `cassandra://[user@]host[:port][,host[:port]...]/keyspace[?ca=FILE|system]`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use moteseal_api::ErrorKind;
 
+use crate::error::OpenError;
+
 const SCHEME: &str = "cassandra://";
+/// The beginning of [`SCHEME`]. A text with it is no path, also with other letters or without the slashes.
+const BEGINNING: &str = "cassandra:";
 /// The environment variable with the password of the user in the URL.
 pub(crate) const PASSWORD: &str = "MOTESEAL_CASSANDRA_PASSWORD";
 /// The environment variable with the path of a file that contains the password.
@@ -73,10 +78,11 @@ impl AddressError {
 }
 
 impl Address {
-    /// Returns whether a text is meant to be the address of a keyspace, and not a path.
+    /// Returns whether a text is meant to be the address of a keyspace, and not a path. This includes every URL
+    /// and misspelt ones, which [`parse`](Self::parse) refuses: a path in their place would be a new file.
     #[must_use]
     pub fn is_address(text: &str) -> bool {
-        text.starts_with(SCHEME)
+        text.contains("://") || begins(text, BEGINNING)
     }
 
     /// Parses a URL.
@@ -84,16 +90,17 @@ impl Address {
     /// # Errors
     /// [`AddressError`]. The message does not contain a password that was written into the URL.
     pub fn parse(url: &str) -> Result<Self, AddressError> {
-        let rest = url.strip_prefix(SCHEME);
-        let shown = rest.and_then(|rest| rest.rsplit_once('@')).map_or_else(
-            || url.to_owned(),
-            |(user, hosts)| {
-                let user = user.split(':').next().unwrap_or_default();
-                format!("{SCHEME}{user}@{hosts}")
-            },
-        );
+        let shown = without_password(url);
         let wrong = |what| AddressError { url: shown.clone(), what };
-        let rest = rest.ok_or_else(|| wrong("the scheme is not cassandra"))?;
+        let rest = url.strip_prefix(SCHEME).ok_or_else(|| {
+            wrong(if begins(url, "scylla:") {
+                "the scheme of ScyllaDB is cassandra, too"
+            } else if begins(url, BEGINNING) {
+                "it does not begin with cassandra:// in lower case"
+            } else {
+                "the scheme is not cassandra"
+            })
+        })?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(a, b)| (a, Some(b)));
         let (hosts, keyspace) = rest.split_once('/').ok_or_else(|| wrong("it has no keyspace"))?;
         let (user, hosts) = hosts.rsplit_once('@').map_or((None, hosts), |(a, b)| (Some(a), b));
@@ -143,6 +150,48 @@ impl Address {
             password: None,
         })
     }
+
+    /// Checks that the password of the user is sent to this machine only, or over TLS.
+    pub(crate) fn keeps_password(&self) -> Result<(), OpenError> {
+        let other = self.hosts.iter().find(|host| !is_this_machine(host));
+        match (&self.user, other) {
+            (Some(user), Some(host)) if self.authorities.is_none() => {
+                Err(OpenError::InClear { user: format!("the user {user}"), host: host.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns whether a host, with a port or without, is on this machine.
+fn is_this_machine(host: &str) -> bool {
+    let host = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        Some((host, _)) => host,
+        None => host.split_once(':').map_or(host, |(host, _)| host),
+    };
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
+/// Returns whether a text has this beginning, in any case.
+fn begins(text: &str, beginning: &str) -> bool {
+    text.get(..beginning.len()).is_some_and(|text| text.eq_ignore_ascii_case(beginning))
+}
+
+/// Removes a password from a URL, also from a misspelt one.
+fn without_password(url: &str) -> String {
+    let scheme = match url.find("://") {
+        Some(end) => end + "://".len(),
+        None if begins(url, BEGINNING) => BEGINNING.len(),
+        None => 0,
+    };
+    let (scheme, rest) = url.split_at(scheme);
+    rest.rsplit_once('@').map_or_else(
+        || url.to_owned(),
+        |(user, hosts)| {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}{user}@{hosts}")
+        },
+    )
 }
 
 impl fmt::Display for Address {
@@ -182,6 +231,11 @@ mod tests {
     fn a_wrong_address_is_explained_without_its_password() {
         for (url, what) in [
             ("redis://db/k", "scheme"),
+            ("redis://me:secret@db/k", "the scheme is not cassandra"),
+            ("scylla://me:secret@db/k", "cassandra, too; write cassandra://"),
+            ("CASSANDRA://db/k", "in lower case; write cassandra://"),
+            ("cassandra:me:secret@db/k", "it does not begin with cassandra://"),
+            ("cassandra:/db/k", "it does not begin with cassandra://"),
             ("cassandra://db", "no keyspace"),
             ("cassandra://db/", "1 to 48"),
             ("cassandra://db/K", "lower-case"),
@@ -192,9 +246,38 @@ mod tests {
             ("cassandra://db/k?tls=no", "the only parameter"),
             ("cassandra://me:secret@db/k", "MOTESEAL_CASSANDRA_PASSWORD"),
         ] {
+            assert!(Address::is_address(url), "{url}");
             let error = Address::parse(url).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_no_address() {
+        for path in ["epochs.redb", "cassandra", "./cassandra:k", "data/c:d", "127.0.0.1:9042"] {
+            assert!(!Address::is_address(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_password_goes_to_another_machine_over_tls_only() {
+        for url in [
+            "cassandra://me@localhost/k",
+            "cassandra://me@127.0.0.1:9042,[::1]:9042,127.0.0.2/k",
+            "cassandra://me@10.0.0.1/k?ca=ca.pem",
+            "cassandra://10.0.0.1/k",
+        ] {
+            Address::parse(url).unwrap().keeps_password().unwrap();
+        }
+        for (url, host) in [
+            ("cassandra://me@10.0.0.1/k", "10.0.0.1:9042"),
+            ("cassandra://me@localhost,db:1/k", "db:1"),
+            ("cassandra://me@[2001:db8::1]:9042/k", "[2001:db8::1]:9042"),
+        ] {
+            let error = Address::parse(url).unwrap().keeps_password().unwrap_err();
+            assert_eq!(error.name(), "PasswordInClear", "{url}");
+            assert!(error.to_string().contains(&format!("to {host} unencrypted")), "{error}");
         }
     }
 }

@@ -24,7 +24,7 @@ use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
 use crate::address::{Address, Authorities};
-use crate::error::OpenError;
+use crate::error::{OpenError, remedy_of_certificate};
 use crate::login::password;
 use crate::statements::Statements;
 use crate::tables;
@@ -67,6 +67,7 @@ const WINDOW_MS: f64 = 5.0;
 
 /// Connects without a keyspace.
 pub(crate) async fn connect(address: &Address) -> Result<Session, OpenError> {
+    address.keeps_password()?;
     let unanswered = |_| OpenError::Unreachable {
         hosts: address.hosts.join(","),
         what: format!("a node accepts connections and does not answer within {} s", OPEN.as_secs()),
@@ -150,16 +151,15 @@ fn unconnected(address: &Address, what: &str) -> OpenError {
         return OpenError::UserReplicas { hosts, what: what.to_owned() };
     }
     if lower.contains("authenticat") || lower.contains("credentials") {
-        let user =
-            address.user.as_ref().map_or_else(|| "a client without a user".to_owned(), user_named);
-        return OpenError::Rejected { hosts, user };
+        return OpenError::Rejected { hosts, user: address.user.clone() };
     }
     // The answer to the first bytes of a handshake was not one of TLS.
     if lower.contains("corrupt message") || lower.contains("handshake eof") {
         return OpenError::Tls { hosts, what: what.to_owned(), remedy: NO_TLS };
     }
     if lower.contains("certificate") || lower.contains("tls") {
-        return OpenError::Tls { hosts, what: what.to_owned(), remedy: AUTHORITIES };
+        let remedy = remedy_of_certificate(&lower).unwrap_or(AUTHORITIES);
+        return OpenError::Tls { hosts, what: what.replace("; ", ", "), remedy };
     }
     OpenError::Unreachable { hosts, what: what.to_owned() }
 }

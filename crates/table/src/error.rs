@@ -32,14 +32,22 @@ pub enum OpenError {
         remedy: &'static str,
     },
     /// Cassandra rejected the user or its password.
-    #[error(
-        "Cassandra at {hosts} rejected {user}; name a user in the URL (cassandra://user@host), and set {PASSWORD} or {PASSWORD_FILE}"
-    )]
+    #[error("Cassandra at {hosts} rejected {}", user_and_remedy(user.as_deref()))]
     Rejected {
         /// The hosts in the URL.
         hosts: String,
-        /// The user, or that none was named.
+        /// The user, or `None` if none was named.
+        user: Option<String>,
+    },
+    /// The URL has no authorities, and a node is another machine.
+    #[error(
+        "the password of {user} would be sent to {host} unencrypted; add ?ca=FILE to the URL, with the authorities that signed the nodes' certificates"
+    )]
+    InClear {
+        /// The user.
         user: String,
+        /// The node.
+        host: String,
     },
     /// The file with the user could not be read.
     #[error(
@@ -208,6 +216,7 @@ impl OpenError {
             Self::Unreachable { .. } => "TableUnreachable",
             Self::Tls { .. } => "TableTls",
             Self::Rejected { .. } => "TableRejected",
+            Self::InClear { .. } => "PasswordInClear",
             Self::User { .. } => "TableUser",
             Self::Password { .. } => "TablePassword",
             Self::NoKeyspace { .. } => "TableNoKeyspace",
@@ -240,3 +249,55 @@ impl OpenError {
 }
 
 moteseal_api::named_error!(OpenError, AddressError);
+
+/// Returns the user that Cassandra rejected, and what to do.
+fn user_and_remedy(user: Option<&str>) -> String {
+    match user {
+        Some(user) => format!(
+            "the user {user}; check its password ({PASSWORD}, or the file that {PASSWORD_FILE} names); the user comes from the URL, from the file that {USER_FILE} names, or from a policy (table.superuser)"
+        ),
+        None => format!(
+            "a client without a user; name a user in the URL (cassandra://user@host), and set {PASSWORD} or {PASSWORD_FILE}"
+        ),
+    }
+}
+
+/// Returns what to do about a certificate that is of an authority and is refused nevertheless. `what` is the cause in
+/// lower case.
+pub(crate) fn remedy_of_certificate(what: &str) -> Option<&'static str> {
+    if what.contains("expired") || what.contains("not valid yet") {
+        Some("renew the node's certificate, and check the clocks")
+    } else if what.contains("not valid for name") {
+        Some("issue the node's certificate for its IP address")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::CertificateError;
+    use rustls_pki_types::{ServerName, UnixTime};
+
+    use super::remedy_of_certificate;
+
+    #[test]
+    fn a_refused_certificate_of_an_authority_is_renewed_or_issued_for_another_name() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let of = |error: CertificateError| {
+            let what = rustls::Error::InvalidCertificate(error).to_string().to_lowercase();
+            remedy_of_certificate(&what).map(str::to_owned)
+        };
+        let expired = of(CertificateError::ExpiredContext { time: at(9), not_after: at(8) });
+        assert!(expired.is_some_and(|remedy| remedy.contains("renew")));
+        let early = of(CertificateError::NotValidYetContext { time: at(8), not_before: at(9) });
+        assert!(early.is_some_and(|remedy| remedy.contains("clocks")));
+        let expected = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()).to_owned();
+        let presented = vec!["IpAddress(10.0.0.1)".to_owned()];
+        let other = of(CertificateError::NotValidForNameContext { expected, presented });
+        assert!(other.is_some_and(|remedy| remedy.contains("IP address")));
+        assert_eq!(of(CertificateError::UnknownIssuer), None);
+    }
+}

@@ -19,6 +19,17 @@ use crate::store::Table;
 /// `permissions_validity`, 2 s by default, so that a process changes to its new role in time.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+impl Address {
+    /// Returns the address with its user and password, which a store reads in the same way when it is opened.
+    ///
+    /// # Errors
+    /// `TableUser` or `TablePassword` if one of them cannot be read, `PasswordInClear` if the password would be sent to
+    /// another machine without TLS.
+    pub fn with_login(&self) -> Result<Self, OpenError> {
+        complete(self)
+    }
+}
+
 /// Returns the address with its user and password. A URL without a user takes it from the file that
 /// `MOTESEAL_CASSANDRA_USER_FILE` names; without that variable, clients do not log in.
 pub(crate) fn complete(address: &Address) -> Result<Address, OpenError> {
@@ -32,6 +43,7 @@ pub(crate) fn complete(address: &Address) -> Result<Address, OpenError> {
         address.user =
             Some(is_user.then_some(user).ok_or_else(|| OpenError::User { what: what() })?);
     }
+    address.keeps_password()?;
     if let (Some(user), None) = (&address.user, &address.password) {
         address.password = Some(Password(password(user)?));
     }

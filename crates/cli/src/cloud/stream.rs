@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use crate::failure::Failure;
+use crate::table;
 
 /// What a cloud does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -117,6 +118,16 @@ impl Roles {
             Self { intake: has(Role::Intake), worker: has(Role::Worker), serve: has(Role::Serve) };
         if store.is_none() && (roles.worker || roles.serve) {
             return Err(Failure::usage("the roles worker and serve need --store"));
+        }
+        if let Some(store) = store
+            && roles.worker != roles.serve
+            && table::address(store)?.is_none()
+        {
+            return Err(Failure::usage(format_args!(
+                "--store {} is a file, which can be open in one process only; name a keyspace \
+                 (cassandra://HOST:PORT/KEYSPACE), or give this process both roles (--role worker,serve)",
+                store.display()
+            )));
         }
         Ok(Some(roles))
     }

@@ -375,3 +375,91 @@ fn a_folder_that_is_restored_from_a_backup_makes_nothing_valid_that_was_revoked(
     }
     check("renewed.creds").done();
 }
+
+#[test]
+fn apply_reaches_the_other_servers_while_the_first_is_down() {
+    let scene = http_grades::scene();
+    write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
+    policy("init", &scene, &[]).done();
+    let lines = fs::read_to_string(scene.path("policy/nats.conf")).unwrap();
+    let nats = Server::with(SYNCED, &lines);
+    let server = nats.url.replace("nats://", "tls://");
+    let closed = format!("tls://127.0.0.1:{}", crate::nats::free_port());
+    let both = format!("{closed}\", \"{server}");
+    let stream = |command: &[&str], process: &str| {
+        let at = ["--stream", &server, "--stream-monitor", &nats.monitor, "--stream-ca", "ca.pem"];
+        let creds = format!("policy/processes/{process}/stream.creds");
+        scene.run(&[&["stream"][..], command, &at, &["--stream-creds", &creds]].concat())
+    };
+    let limits = ["init", "--max-mib", "64", "--piece-mib", "64", "--dead-mib", "8"];
+    stream(&limits, "boss").done();
+    let is_accepted = |creds: &str| {
+        let at = ["--stream", &server, "--stream-monitor", &nats.monitor, "--stream-ca", "ca.pem"];
+        let check = ["stream", "check", "--role", "intake", "--stream-creds", creds];
+        let run = scene.run(&[&check[..], &at].concat());
+        assert!(run.code == 0 || run.stderr.contains("NotPermitted"), "{run:?}");
+        run.code == 0
+    };
+    fs::copy(scene.path("policy/processes/intake2/stream.creds"), scene.path("removed.creds"))
+        .unwrap();
+    let fewer = PROCESSES.replace("intake2 = [\"intake\"]\n", "");
+    write(&scene, &both, "", &fewer, TOKENS);
+    let text = fs::read_to_string(scene.path("policy.toml")).unwrap();
+
+    // Without the superuser's password, nothing changes.
+    let table =
+        "[table]\nstore = \"cassandra://127.0.0.1:1/moteseal\"\nsuperuser = \"cassandra\"\n";
+    scene.write("policy.toml", &format!("{text}{table}"));
+    policy("init", &scene, &[]).done();
+    let apply = ["cloud", "policy", "apply", "policy.toml", "--from", "policy"];
+    let mut command = scene.command(&apply);
+    let run = Run::of(command.env_remove("MOTESEAL_CASSANDRA_PASSWORD").output().unwrap());
+    assert!(run.failed(2).contains("TablePassword"), "{run:?}");
+    assert!(is_accepted("removed.creds"));
+
+    // Cassandra does not answer either, and both are named.
+    let run = policy("apply", &scene, &[]);
+    let line = run.failed(6);
+    println!("{line}");
+    let missing = format!("missing: {closed} (");
+    for word in ["Unreachable", "1 of 2 NATS servers have the account", &missing, "run it again"] {
+        assert!(line.contains(word), "{word:?} is not in: {line}");
+    }
+    assert!(line.contains("Cassandra: TableUnreachable"), "{line}");
+    assert!(run.stderr.contains("NATS: 1 servers have the account; 1 keys are revoked"), "{run:?}");
+    assert!(!is_accepted("removed.creds"));
+    assert!(is_accepted("policy/processes/intake1/stream.creds"));
+
+    // No server answers.
+    write(&scene, &closed, "", &fewer, TOKENS);
+    let run = policy("apply", &scene, &["--json"]);
+    let line = run.failed(6);
+    assert!(line.contains("0 of 1 NATS servers") && line.contains(&closed), "{line}");
+    assert_eq!(run.json()["servers"], 0);
+}
+
+#[test]
+fn a_cloud_with_an_earlier_file_of_tokens_needs_the_new_one() {
+    let scene = http_grades::scene();
+    let write = |cloud: &str| {
+        let clouds = format!("[http]\nclouds = [{cloud:?}]\nca = \"ca.pem\"\n");
+        scene.write("policy.toml", &format!("{clouds}[tokens]\n{TOKENS}"));
+    };
+    write("https://127.0.0.1:1");
+    policy("init", &scene, &[]).done();
+    fs::copy(scene.path("policy/tokens"), scene.path("tokens")).unwrap();
+    let tls = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--tokens", "tokens"];
+    let run = ["cloud", "run", "--listen", "127.0.0.1:0", "--store", "epochs.redb"];
+    let cloud = Service::start(&scene, &[&run[..], &ROSTER, &tls].concat(), 1);
+    let url = cloud.url("https");
+    write(url);
+    policy("check", &scene, &[]).done();
+    policy("init", &scene, &["--renew", "analyst"]).done();
+    let run = policy("check", &scene, &[]);
+    let line = run.failed(5);
+    println!("{line}");
+    let remedy = format!("; give the file policy/tokens to the cloud {url} (--tokens)");
+    assert!(line.contains("PolicyDiffers") && line.ends_with(&remedy), "{line}");
+    fs::copy(scene.path("policy/tokens"), scene.path("tokens")).unwrap();
+    policy("check", &scene, &[]).done();
+}

@@ -105,8 +105,12 @@ fn what_an_intake_acknowledged_is_served_after_a_worker_was_killed() {
     assert_eq!(run.code, 0, "the server has the bundle already: {}", run.stderr);
     let count = stream(&["dead", "count"]).done();
     assert_eq!(count.out.trim(), "0");
-    let discarded = stream(&["dead", "discard", "--json", "--number", "1", "--number", "2"]).done();
-    assert_eq!(discarded.out.trim(), "{\"discarded\":0}");
+    let discarded = stream(&["dead", "discard", "--json", "--number", "1", "--number", "2"]);
+    assert_eq!(discarded.out.lines().next(), Some("{\"discarded\":0}"));
+    assert!(discarded.failed(2).contains("there are no letters 1, 2"), "{discarded:?}");
+    let replayed = stream(&["dead", "replay", "--number", "99"]);
+    assert!(replayed.failed(2).contains("there is no letter 99; "), "{replayed:?}");
+    assert_eq!(stream(&["dead", "replay", "--json"]).done().out.trim(), "{\"replayed\":0}");
 
     // An intake is ready while it is connected to the stream.
     let ready = format!("{}/readyz", intakes[0].url("http"));

@@ -194,3 +194,48 @@ fn a_backup_of_one_keyspace_is_restored_into_another_one() {
     };
     assert_eq!(rows(&new.url), rows(&old.url));
 }
+
+#[test]
+fn a_revoked_role_is_dropped_while_no_nats_server_answers() {
+    let (scene, cassandra) = (Scene::new(), shared());
+    let bare = cassandra.address("dropped").to_string().replace("cassandra@", "");
+    let processes = "one = [\"worker\"]\nspare = [\"worker\"]\n";
+    write(&scene, &bare, processes);
+    policy(&scene, "init", &[]).done();
+    policy(&scene, "apply", &[]).done();
+    let address = |name: &str| {
+        let [user, password] = ["user", "password"].map(|file| {
+            let path = scene.path(&format!("policy/processes/{name}/cassandra.{file}"));
+            std::fs::read_to_string(path).unwrap().trim().to_owned()
+        });
+        cassandra.address_of(&user, &password, "dropped")
+    };
+    let [one, spare] = ["one", "spare"].map(address);
+    let may_log_in = |address| {
+        let tried = moteseal_table::attempts(address, None).unwrap();
+        tried.iter().find(|attempt| attempt.action == moteseal_table::LOGIN).unwrap().found.clone()
+    };
+    assert_eq!((may_log_in(&one), may_log_in(&spare)), (Ok(true), Ok(true)));
+
+    write(&scene, &bare, &processes.replace("spare", "late"));
+    let text = std::fs::read_to_string(scene.path("policy.toml")).unwrap();
+    let server = format!("nats://127.0.0.1:{}", crate::nats::free_port());
+    scene.write("policy.toml", &format!("[stream]\nservers = [\"{server}\"]\n{text}"));
+    policy(&scene, "init", &[]).done();
+    // A wrong password is reported together with the server.
+    scene.write("cassandra.password", "wrong");
+    let wrong = policy(&scene, "apply", &[]);
+    let line = wrong.failed(6);
+    assert!(line.contains("0 of 1 NATS servers") && line.contains("TableRejected"), "{line}");
+    std::fs::remove_file(scene.path("cassandra.password")).unwrap();
+
+    let run = policy(&scene, "apply", &[]);
+    assert!(run.failed(6).contains("0 of 1 NATS servers"), "{run:?}");
+    assert!(run.stderr.contains("1 roles are dropped; none is created"), "{run:?}");
+    let until = Instant::now() + Duration::from_secs(10);
+    while may_log_in(&spare) != Ok(false) {
+        assert!(Instant::now() < until, "the dropped role can log in");
+    }
+    assert_eq!(may_log_in(&one), Ok(true));
+    assert_eq!(may_log_in(&address("late")), Ok(false), "it is not created");
+}

@@ -267,8 +267,10 @@ impl<'p> Site<'p> {
         };
         let store = cassandra.as_ref().map_or_else(|| self.at("4.redb"), |node| node.url("worker"));
         let role = |role: &str| vec!["--role".to_owned(), role.to_owned()];
+        // A worker with the embedded store serves it, too, because no other process can.
+        let roles = if cassandra.is_some() { "worker" } else { "worker,serve" };
         let worker =
-            [role("worker"), nats.arguments("worker"), vec!["--store".to_owned(), store]].concat();
+            [role(roles), nats.arguments("worker"), vec!["--store".to_owned(), store]].concat();
         let password = [("MOTESEAL_CASSANDRA_PASSWORD", WORKER_PASSWORD)];
         let (worker, pages, writes) = self.serve("worker", &worker, &password)?;
         let intake = [role("intake"), nats.arguments("intake"), self.tls(), self.users()].concat();

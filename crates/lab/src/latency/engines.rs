@@ -180,7 +180,9 @@ impl Cassandra {
 /// Returns the lines of a server's configuration with a user for each duty, named as the duty, and its permissions.
 fn users() -> String {
     let user = |duty: Duty| {
-        let Permissions { publish, subscribe } = Permissions::of(NAME, &[duty]);
+        // With the embedded store, the worker serves it, too.
+        let duties = if duty == Duty::Worker { &[duty, Duty::Serve][..] } else { &[duty] };
+        let Permissions { publish, subscribe } = Permissions::of(NAME, duties);
         let (publish, subscribe) = (Vec::from_iter(publish), Vec::from_iter(subscribe));
         let name = duty.name();
         format!(

@@ -71,3 +71,49 @@ async fn credentials_files_and_tls_are_used_and_their_errors_are_named() {
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_certificate_and_a_file_without_certificates_have_their_own_remedies() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let certified = |name: &str, last_year: i32| {
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(last_year, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        fs::write(path(name), params.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(path("key.pem"), key.serialize_pem()).unwrap();
+        Server::with(
+            SYNCED,
+            &format!(
+                "tls {{ cert_file: \"{}\", key_file: \"{}\" }}",
+                path(name).display(),
+                path("key.pem").display(),
+            ),
+        )
+    };
+    let (expired, valid) = (certified("expired.pem", 2021), certified("valid.pem", 2090));
+    let of = |server: &Server, host: &str, ca: &str| Settings {
+        servers: vec![server.url.replace("nats://127.0.0.1", &format!("tls://{host}"))],
+        ca: Some(path(ca)),
+        ..settings(server, "unused", Role::Intake)
+    };
+    Stream::connect(of(&valid, "localhost", "valid.pem")).await.unwrap();
+    fs::write(path("nonsense.pem"), "nonsense").unwrap();
+    fs::write(path("broken.pem"), "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n")
+        .unwrap();
+    for (settings, name, word) in [
+        (of(&expired, "localhost", "expired.pem"), "StreamTls", "renew the server's certificate"),
+        (of(&valid, "127.0.0.1", "valid.pem"), "StreamTls", "for the host in its URL"),
+        (of(&valid, "localhost", "expired.pem"), "StreamTls", "--stream-ca FILE"),
+        (of(&valid, "localhost", "nonsense.pem"), "Usage", "has no certificate"),
+        (of(&valid, "localhost", "key.pem"), "Usage", "has no certificate"),
+        (of(&valid, "localhost", "broken.pem"), "Usage", "is not in PEM"),
+        (of(&valid, "localhost", "none.pem"), "Usage", "cannot be read"),
+    ] {
+        let error = Stream::connect(settings).await.unwrap_err();
+        println!("{}: {error}", error.name());
+        assert_eq!(error.name(), name, "{error}");
+        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
+    }
+}

@@ -78,6 +78,8 @@ async fn garbage_becomes_a_dead_letter_and_does_not_hold_up_other_messages() {
     assert_eq!(dead.count().await.unwrap(), 5);
     // Numbers that are not there, or not any more, are passed over.
     let numbers = [0, letters[0].number, letters[1].number, letters[1].number, u64::MAX];
+    let missing = [0, letters[0].number, u64::MAX];
+    assert_eq!(dead.missing(&numbers).await.unwrap(), missing);
     assert_eq!(dead.discard(&numbers).await.unwrap(), 1);
     assert!(
         dead.list(0, 100).await.unwrap().iter().all(|letter| letter.number > letters[1].number)

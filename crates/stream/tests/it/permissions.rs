@@ -200,6 +200,53 @@ async fn a_revoked_user_is_cut_off_within_five_seconds_and_the_others_are_not() 
     assert_eq!((done[0].action, &done[0].found), (CONNECT, &Ok(false)));
 }
 
+/// Without JetStream, because two servers have no majority when one of them is down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_down_refuses_revoked_users_soon_after_its_start() {
+    let authority = moteseal_stream::Authority::generate();
+    let (folder, none) = (folder(), std::collections::BTreeMap::new());
+    let ports = [crate::server::free_port(), crate::server::free_port()];
+    let [first, mut second] = [0, 1].map(|number: usize| {
+        let lines = authority.server_lines(
+            &authority.operator_jwt(1).unwrap(),
+            &authority.account_jwt("moteseal", &none, 1).unwrap(),
+            &authority.system_jwt(1).unwrap(),
+            folder.path().join(format!("accounts{number}")).to_str().unwrap(),
+        );
+        let (own, other) = (ports[number], ports[1 - number]);
+        let cluster = format!(
+            "server_name: n{number}\ncluster {{ name: c, listen: \"127.0.0.1:{own}\", \
+             routes: [\"nats://127.0.0.1:{other}\"] }}\n"
+        );
+        Server::with("disabled", &format!("{cluster}{lines}"))
+    });
+    let of = |server: &Server, credentials: &str| Settings {
+        credentials: Some(folder.path().join(credentials)),
+        inbox: Duty::Admin.inbox().to_owned(),
+        ..settings(server, "moteseal", Role::Serve)
+    };
+    let permissions = Permissions::of("moteseal", &[Duty::Admin]);
+    let user = authority.user("lost", &permissions, None, 10).unwrap();
+    fs::write(folder.path().join("lost"), user.text().as_bytes()).unwrap();
+    let system = authority.system_user(1).unwrap();
+    fs::write(folder.path().join("system"), system.text().as_bytes()).unwrap();
+    Stream::connect(of(&second, "lost")).await.unwrap();
+
+    second.kill();
+    let revoked = std::collections::BTreeMap::from([(user.user(), 20)]);
+    let jwt = authority.account_jwt("moteseal", &revoked, 20).unwrap();
+    push_account(of(&first, "system"), &jwt).await.unwrap();
+    second.restart();
+    let started = Instant::now();
+    while Stream::connect(of(&second, "lost")).await.is_ok() {
+        assert!(started.elapsed() < Duration::from_secs(20), "it does not ask the other server");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let error = Stream::connect(of(&second, "lost")).await.unwrap_err();
+    println!("refused after {:?}", started.elapsed());
+    assert_eq!(error.name(), "NotPermitted", "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_accept_accounts_of_their_operator_only() {
     let governed = Governed::start("");

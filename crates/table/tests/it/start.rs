@@ -91,7 +91,7 @@ fn every_mistake_is_named_at_the_start() {
         &wrong,
         ReadWrite,
         "TableRejected",
-        &["rejected the user cassandra", "MOTESEAL_CASSANDRA_PASSWORD"],
+        &["rejected the user cassandra; check its password", "MOTESEAL_CASSANDRA_PASSWORD"],
     );
     let mut nobody = address.clone();
     nobody.user = None;

@@ -73,12 +73,26 @@ pub(super) fn run(policy: &Policy, from: &Path) -> Result<(), Failure> {
         format!("{who} {can} {action} at {at}{note}")
     };
     if let Some(first) = differing.first() {
+        // `apply` does not reach the clouds.
+        let (at_clouds, others): (Vec<&Attempt>, Vec<&Attempt>) =
+            differing.iter().partition(|attempt| policy.clouds.contains(&attempt.at));
+        let mut remedies = Vec::new();
+        if !others.is_empty() {
+            remedies.push(
+                "run `moteseal cloud policy apply`, or change what is wrong at the server"
+                    .to_owned(),
+            );
+        }
+        if let Some(Attempt { at, .. }) = at_clouds.first() {
+            let file = folder.path("tokens");
+            remedies.push(format!("give the file {} to the cloud {at} (--tokens)", file.display()));
+        }
         let what = format_args!(
-            "{} of {} attempts differ from the policy, the first: {}; run `moteseal cloud policy apply`, \
-             or change what is wrong at the server",
+            "{} of {} attempts differ from the policy, the first: {}; {}",
             differing.len(),
             done.len(),
-            named(first)
+            named(first),
+            remedies.join(", and ")
         );
         return Err(Failure::new(Exit::Finding, what).with_name("PolicyDiffers"));
     }

@@ -221,7 +221,9 @@ fn rights(token: &Token) -> Option<Rights> {
 
 fn keyspace(table: Table, file: &Path, folder: &Path) -> Result<Keyspace, Failure> {
     let wrong = |what: &str| Failure::usage(what).about_key(file, "table.store");
-    let Some(mut address) = table::address(Path::new(&table.store))? else {
+    let address = table::address(Path::new(&table.store));
+    let address = address.map_err(|failure| failure.about_key(file, "table.store"))?;
+    let Some(mut address) = address else {
         return Err(wrong(
             "this is not the URL of a keyspace; write cassandra://host:port/keyspace",
         ));

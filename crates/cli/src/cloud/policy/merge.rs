@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use moteseal_stream::{Authority, Duty, fetch_account};
+use moteseal_stream::{Authority, Duty, StreamError, fetch_account};
 
 use super::config::{Policy, Stream};
 use super::folder::{Folder, Writer};
@@ -15,8 +15,9 @@ use crate::failure::{Exit, Failure};
 
 /// The account with the revocations of the folder and of the servers.
 pub(super) struct Merged {
-    /// The JWT to pass to the servers.
-    pub(super) jwt: String,
+    /// The JWT to pass to the servers, or why no server returned the account that it has. Then none may get another
+    /// one, which could lack a revocation.
+    pub(super) jwt: Result<String, StreamError>,
     /// The number of revocations that the folder lacked.
     pub(super) added: usize,
 }
@@ -31,7 +32,11 @@ pub(super) fn merge(policy: &Policy, stream: &Stream, folder: &Folder) -> Result
     writer.system_user(&authority)?;
     let credentials = folder.path("keys/system.creds");
     let settings = stream.settings(Some(credentials), Duty::Admin.inbox());
-    let found = runtime()?.block_on(fetch_account(settings, &authority.account()))?;
+    let found = match runtime()?.block_on(fetch_account(settings, &authority.account())) {
+        Ok(found) => found,
+        Err(error @ StreamError::BadSetting(_)) => return Err(error.into()),
+        Err(error) => return Ok(Merged { jwt: Err(error), added: 0 }),
+    };
     let own = folder.must_read("keys/account.jwt")?;
     let others = found.iter().map(String::as_str).filter(|jwt| *jwt != own.trim());
     let (after, revoked) = read(&authority, others)?;
@@ -45,7 +50,7 @@ pub(super) fn merge(policy: &Policy, stream: &Stream, folder: &Folder) -> Result
     if policy.keyspace.is_some() && !folder.revoked(policy, &writer.revocations)?.is_empty() {
         writer.roles(policy)?;
     }
-    Ok(Merged { jwt, added })
+    Ok(Merged { jwt: Ok(jwt), added })
 }
 
 /// Returns the latest time of JWTs of the account, and all their revocations.

@@ -3,20 +3,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use moteseal_api::ErrorKind;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::Accept;
 use tokio_rustls::server::TlsStream;
+use tracing::warn;
 
 use crate::client_key::ClientKey;
 use crate::reloaded::Reloaded;
 use crate::tls_files::TlsFiles;
+
+/// A server's certificate that ends within this time causes a warning.
+const SOON: Duration = Duration::from_hours(30 * 24);
+/// A time after the end of every certificate, whose year has four digits.
+const AFTER_ALL: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_000_000_000_000));
 
 /// Why TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +111,9 @@ pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
 /// Reads the files.
 fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.chain)?;
+    if let Some(end) = chain.first().and_then(end_of) {
+        warn_of(end, &files.chain);
+    }
     let key = PrivateKeyDer::from_pem_file(&files.key)
         .map_err(|error| TlsError::Key { path: files.key.clone(), error })?;
     let builder = ServerConfig::builder();
@@ -132,6 +142,39 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
         config.send_tls13_tickets = 0;
     }
     Ok(config)
+}
+
+/// Returns the Unix time at which the validity of a certificate ends, or `None` if it cannot be read.
+fn end_of(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    // The library has no function for it. It checks the time first, and its error states the end.
+    let usage = webpki::KeyUsage::server_auth();
+    match certificate.verify_for_usage(&[], &[], &[], AFTER_ALL, usage, None, None) {
+        Err(webpki::Error::CertExpired { not_after, .. }) => {
+            Some(Duration::from_secs(not_after.as_secs()))
+        }
+        _ => None,
+    }
+}
+
+/// Logs a warning if a server's certificate has expired or ends soon. `end` is a Unix time.
+fn warn_of(end: Duration, file: &Path) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let days = |time: Duration| time.as_secs() / (24 * 60 * 60);
+    let file = file.display();
+    match end.checked_sub(now) {
+        None => warn!(
+            %file,
+            "the certificate of this server expired {} days ago, and clients refuse it; renew it, and restart this process",
+            days(now.saturating_sub(end))
+        ),
+        Some(left) if left < SOON => warn!(
+            %file,
+            "the certificate of this server expires in {} days; renew it, and restart this process",
+            days(left)
+        ),
+        Some(_) => {}
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -1,13 +1,14 @@
 //! HTTP in three grades: `curl` and our clients at a cloud with plain HTTP, with TLS, and with TLS and
 //! credentials.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 
-use crate::scene::{Cloud, Run, Scene};
+use crate::scene::{Cloud, GROUP_ARGUMENTS, Run, Scene};
 
 /// Runs `curl`, which `tools/setup.sh` installs. Returns the status of the response and its body.
 pub(crate) fn curl(scene: &Scene, arguments: &[&str]) -> (u16, String) {
@@ -177,4 +178,42 @@ fn mistakes_with_users_have_names_and_never_show_a_password() {
     let push = ["push", "bundles", "--to", "http://cloud.example", "--user", "a"];
     let run = scene.run(&[&push[..], &["--password-file", "password"]].concat());
     assert!(run.failed(2).contains("PasswordInClear"), "{run:?}");
+}
+
+#[test]
+fn a_cloud_warns_of_a_certificate_that_has_expired_or_ends_soon() {
+    let scene = Scene::new();
+    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let log = |days: i64| {
+        let end = today.checked_add(jiff::Span::new().days(days)).unwrap();
+        let [month, day] = [end.month(), end.day()].map(|number| u8::try_from(number).unwrap());
+        let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        parameters.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        parameters.not_after = rcgen::date_time_ymd(end.year().into(), month, day);
+        let key = KeyPair::generate().unwrap();
+        scene.write("server.pem", &parameters.self_signed(&key).unwrap().pem());
+        scene.write("server.key", &key.serialize_pem());
+        let run = ["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"];
+        let mut command = scene.command(&[&run[..], &GROUP_ARGUMENTS, &TLS].concat());
+        let stderr = std::fs::File::create(scene.path("log")).unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(url.starts_with("https://127.0.0.1:"), "{url}");
+        std::fs::read_to_string(scene.path("log")).unwrap()
+    };
+    for (days, warning) in
+        [(-10, "expired 10 days ago"), (20, "expires in "), (0, "expired 0 days")]
+    {
+        let log = log(days);
+        println!("{log}");
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains("certificate")).collect();
+        assert_eq!(lines.len(), 1, "{log}");
+        for word in ["WARN", "server.pem", warning, "renew it"] {
+            assert!(lines[0].contains(word), "{word:?} is not in: {log}");
+        }
+    }
+    assert!(!log(40).contains("certificate"));
 }

@@ -11,10 +11,14 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::{SealError, UrgentError, UrgentEvent};
+use moteseal_service::LogLimit;
+use moteseal_service::log_limit::log_suppressed;
 use moteseal_store::{EpochStore, ReadError, Receipt, StoredManifest, StoredSeal, UrgentKey};
 use moteseal_verify::{Roster, manifest};
+use tracing::warn;
 
 use crate::response::{is_served, unsigned};
+use crate::state::{Finding, LOG_INTERVAL, LOG_LINES};
 
 /// The maximum number of rows of one index, epoch or place that are verified, because a party that can write
 /// to the tables can add any number of rows.
@@ -70,6 +74,48 @@ pub fn confirm(
         is_proven(&place, events, pause, &mut found)
     });
     found
+}
+
+/// Logs the conflicts of receipts. The lines of each device and epoch are limited, because a party that uploads can
+/// repeat a conflict.
+#[derive(Debug)]
+pub struct ConflictLog(LogLimit<Finding>);
+
+impl Default for ConflictLog {
+    fn default() -> Self {
+        Self(LogLimit::new(LOG_LINES, LOG_INTERVAL))
+    }
+}
+
+impl ConflictLog {
+    /// Logs the conflicts of a receipt that [`confirm`] has returned, and what it found.
+    pub fn log(&self, receipt: &Receipt, unproven: &[Unproven]) {
+        log_suppressed(&self.0.suppressed());
+        log(&self.0, receipt, unproven);
+    }
+}
+
+pub(crate) fn log(lines: &LogLimit<Finding>, receipt: &Receipt, unproven: &[Unproven]) {
+    for Unproven { name, what } in unproven {
+        if lines.allows(Finding::Failure) {
+            warn!(name, "{what}");
+        }
+    }
+    for (device, index) in &receipt.equivocations {
+        if lines.allows(Finding::Equivocation(*device)) {
+            warn!(%device, %index, "the device signed different seals under one index");
+        }
+    }
+    for epoch in &receipt.doubled {
+        if lines.allows(Finding::TwoManifests(*epoch)) {
+            warn!(%epoch, "the coordinator signed different manifests of one epoch");
+        }
+    }
+    for (device, index, seq) in &receipt.doubled_events {
+        if lines.allows(Finding::Equivocation(*device)) {
+            warn!(%device, %index, %seq, "the device signed different urgent events for one place");
+        }
+    }
 }
 
 /// Returns for each of these seals of a device whether the device signed another one of them under the same

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinError;
 use tracing::warn;
 
-use crate::conflicts::{self, Unproven};
+use crate::conflicts;
 use crate::metrics::Uploaded;
 use crate::refusal::Refusal;
 use crate::state::{Finding, Shared};
@@ -122,30 +122,10 @@ pub(crate) async fn stored(
 fn confirmed(shared: &Shared, turn: &Turn, mut receipt: Receipt) -> Receipt {
     let roster = shared.roster();
     let unproven = conflicts::confirm(&*shared.store, &roster, &mut receipt, &mut || turn.pause());
-    for Unproven { name, what } in unproven {
-        if shared.findings_log.allows(Finding::Failure) {
-            warn!(name, "{what}");
-        }
-    }
-    let Receipt { equivocations, doubled, doubled_events, .. } = &receipt;
-    let of_devices = equivocations.len() + doubled_events.len();
+    conflicts::log(&shared.findings_log, &receipt, &unproven);
+    let of_devices = receipt.equivocations.len() + receipt.doubled_events.len();
     shared.metrics.conflicts.increment(of_devices as u64);
-    shared.metrics.manifests_doubled.increment(doubled.len() as u64);
-    for (device, index) in equivocations {
-        if shared.findings_log.allows(Finding::Equivocation(*device)) {
-            warn!(%device, %index, "the device signed different seals under one index");
-        }
-    }
-    for epoch in doubled {
-        if shared.findings_log.allows(Finding::TwoManifests(*epoch)) {
-            warn!(%epoch, "the coordinator signed different manifests of one epoch");
-        }
-    }
-    for (device, index, seq) in doubled_events {
-        if shared.findings_log.allows(Finding::Equivocation(*device)) {
-            warn!(%device, %index, %seq, "the device signed different urgent events for one place");
-        }
-    }
+    shared.metrics.manifests_doubled.increment(receipt.doubled.len() as u64);
     receipt
 }
 

@@ -19,7 +19,7 @@ use crate::summary::Summaries;
 use crate::turns::Turns;
 
 /// The maximum number of log lines that one address can cause per [`LOG_INTERVAL`].
-const LOG_LINES: u32 = 20;
+pub(crate) const LOG_LINES: u32 = 20;
 /// The interval at which suppressed log lines are reported.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 

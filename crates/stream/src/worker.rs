@@ -53,7 +53,7 @@ const REQUESTED_BYTES: usize = 64 << 20;
 /// The interval at which pieces without a batch are looked for, at most.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Removes from a receipt the conflicts that the rows of the store do not prove. It may block.
+/// Removes from a receipt the conflicts that the rows of the store do not prove, and logs the others. It may block.
 pub type CheckConflicts = Arc<dyn Fn(&dyn EpochStore, &mut Receipt) + Send + Sync>;
 
 /// What a worker has done so far.
@@ -125,15 +125,6 @@ impl WorkerCounts {
         self.stored.fetch_add(receipt.stored, Ordering::Relaxed);
         self.known.fetch_add(receipt.known, Ordering::Relaxed);
         self.conflicts.fetch_add(conflicts as u64, Ordering::Relaxed);
-        for (device, index) in &receipt.equivocations {
-            warn!(%device, %index, "the device signed different seals under one index");
-        }
-        for epoch in &receipt.doubled {
-            warn!(%epoch, "the coordinator signed different manifests of one epoch");
-        }
-        for (device, index, seq) in &receipt.doubled_events {
-            warn!(%device, %index, %seq, "the device signed different urgent events for one place");
-        }
     }
 }
 

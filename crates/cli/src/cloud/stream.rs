@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use moteseal_api::NamedError as _;
 use moteseal_cloud::Limits;
-use moteseal_cloud::conflicts::{self, Unproven};
+use moteseal_cloud::conflicts::{self, ConflictLog};
 use moteseal_cloud::queue::{MoreMetrics, Queue, Reached as Waits};
 use moteseal_service::{Monitor, Monitored};
 use moteseal_store::EpochStore;
@@ -20,7 +20,6 @@ use moteseal_stream::{
 use moteseal_verify::Roster;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::warn;
 
 use crate::failure::Failure;
 use crate::table;
@@ -226,11 +225,11 @@ pub(crate) async fn start(
 
 /// Returns the check with which a worker reports only conflicts that signatures prove.
 fn check_conflicts(rosters: watch::Receiver<Arc<Roster>>) -> CheckConflicts {
+    let log = ConflictLog::default();
     Arc::new(move |store, receipt| {
         let roster = Arc::clone(&rosters.borrow());
-        for Unproven { name, what } in conflicts::confirm(store, &roster, receipt, &mut || ()) {
-            warn!(name, "{what}");
-        }
+        let unproven = conflicts::confirm(store, &roster, receipt, &mut || ());
+        log.log(receipt, &unproven);
     })
 }
 

@@ -102,14 +102,15 @@ async fn connect_to(address: &Address) -> Result<Session, OpenError> {
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .request_timeout(Some(REQUEST))
-        .speculative_execution_policy(Some(Arc::new(second)))
         .build();
+    let more = profile.to_builder().speculative_execution_policy(Some(Arc::new(second))).build();
+    let mut profile = profile.into_handle();
     let mut builder = SessionBuilder::new()
         .known_nodes(&address.hosts)
         .connection_timeout(CONNECT)
         .keepalive_interval(KEEPALIVE)
         .keepalive_timeout(SILENCE)
-        .default_execution_profile_handle(profile.into_handle())
+        .default_execution_profile_handle(profile.clone())
         // The driver sends the requests of one connection together.
         .pool_size(PoolSize::PerHost(std::num::NonZeroUsize::MIN))
         .fetch_schema_metadata(true)
@@ -127,7 +128,13 @@ async fn connect_to(address: &Address) -> Result<Session, OpenError> {
         })?;
         builder = builder.tls_context(Some(config));
     }
-    builder.build().await.map_err(|error| unconnected(address, &chain(&error)))
+    let session = builder.build().await;
+    let session = session.map_err(|error| unconnected(address, &chain(&error)))?;
+    // A single node has no second one, so its requests need no timer for it.
+    if session.get_cluster_state().get_nodes_info().len() > 1 {
+        profile.map_to_another_profile(more);
+    }
+    Ok(session)
 }
 
 /// Returns an error and its causes in one line.

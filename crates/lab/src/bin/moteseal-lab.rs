@@ -183,8 +183,8 @@ struct CostsArguments {
     /// The bundles of each device in a request, which must divide those of the request
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     each: u32,
-    /// Measure both fleets this many times. The table has medians and ranges, and the largest result must
-    /// keep the limits
+    /// Measure both fleets this many times. The table has medians and ranges, and the medians must keep
+    /// the limits
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     repeat: u32,
     /// The NATS servers, each of which stores every message

@@ -100,6 +100,26 @@ pub struct Costs {
 }
 
 impl Costs {
+    /// Returns the medians of the costs of a fleet in several repetitions. `None` without any.
+    fn medians<'c>(repetitions: impl Iterator<Item = &'c Self>) -> Option<Self> {
+        let all: Vec<&Self> = repetitions.collect();
+        let of = |cost: fn(&Self) -> f64| {
+            scale::median(&mut all.iter().map(|costs| cost(costs)).collect::<Vec<_>>())
+        };
+        let first = **all.first()?;
+        Some(Self {
+            bundle_bytes: of(|costs| costs.bundle_bytes),
+            seconds: of(|costs| costs.seconds),
+            intake_us: of(|costs| costs.intake_us),
+            stream_us: of(|costs| costs.stream_us),
+            followers_us: first.followers_us.map(|_| of(|costs| costs.followers_us.unwrap_or(0.0))),
+            worker_us: of(|costs| costs.worker_us),
+            cassandra_us: first.cassandra_us.map(|_| of(|costs| costs.cassandra_us.unwrap_or(0.0))),
+            disk_bytes: of(|costs| costs.disk_bytes),
+            ..first
+        })
+    }
+
     /// Returns the costs that the large fleet is compared by, with their names.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, f64)> {

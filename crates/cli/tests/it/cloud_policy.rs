@@ -150,14 +150,20 @@ fn mistakes_in_a_policy_are_named() {
     }
 }
 
-#[test]
-fn check_finds_what_the_policy_states_and_a_revocation_takes_effect_within_five_seconds() {
+/// Writes a policy, and starts a NATS server with it. Returns the server's URL, too.
+fn started() -> (Scene, Server, String) {
     let scene = http_grades::scene();
     write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
     policy("init", &scene, &[]).done();
     let lines = fs::read_to_string(scene.path("policy/nats.conf")).unwrap();
     let nats = Server::with(SYNCED, &lines);
     let server = nats.url.replace("nats://", "tls://");
+    (scene, nats, server)
+}
+
+#[test]
+fn check_finds_what_the_policy_states_and_a_revocation_takes_effect_within_five_seconds() {
+    let (scene, nats, server) = started();
     let stream = |process: &str| {
         let creds = format!("policy/processes/{process}/stream.creds");
         [
@@ -279,12 +285,7 @@ fn copy(scene: &Scene, from: &str, to: &str) {
 #[test]
 fn a_folder_that_is_restored_from_a_backup_makes_nothing_valid_that_was_revoked() {
     const OWN: &str = "policy/processes/intake1/stream.creds";
-    let scene = http_grades::scene();
-    write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
-    policy("init", &scene, &[]).done();
-    let lines = fs::read_to_string(scene.path("policy/nats.conf")).unwrap();
-    let nats = Server::with(SYNCED, &lines);
-    let server = nats.url.replace("nats://", "tls://");
+    let (scene, nats, server) = started();
     write(&scene, &server, "", PROCESSES, TOKENS);
     let stream = |command: &[&str], creds: &str| {
         let at = ["--stream", &server, "--stream-monitor", &nats.monitor, "--stream-ca", "ca.pem"];
@@ -378,12 +379,7 @@ fn a_folder_that_is_restored_from_a_backup_makes_nothing_valid_that_was_revoked(
 
 #[test]
 fn apply_reaches_the_other_servers_while_the_first_is_down() {
-    let scene = http_grades::scene();
-    write(&scene, "tls://127.0.0.1:1", "", PROCESSES, TOKENS);
-    policy("init", &scene, &[]).done();
-    let lines = fs::read_to_string(scene.path("policy/nats.conf")).unwrap();
-    let nats = Server::with(SYNCED, &lines);
-    let server = nats.url.replace("nats://", "tls://");
+    let (scene, nats, server) = started();
     let closed = format!("tls://127.0.0.1:{}", crate::nats::free_port());
     let both = format!("{closed}\", \"{server}");
     let stream = |command: &[&str], process: &str| {

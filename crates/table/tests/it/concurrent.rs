@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use moteseal_core::record::{Scheme, SealIndex, Sequence};
 use moteseal_store::conformance::{Made, Mote, assert_reads_back};
-use moteseal_store::{EpochStore, StoredUrgent, UrgentLimits, UrgentPlace};
+use moteseal_store::{EpochStore, StoredUrgent, UrgentKey, UrgentLimits, UrgentPlace};
 use moteseal_table::Address;
 
 use crate::equal::random;
@@ -94,6 +94,27 @@ fn equivocations_that_are_put_at_the_same_time_are_listed() {
     }
 }
 
+/// Reads the events after a place, a few at a time, until the writers have ended and there are no more.
+fn read_meanwhile(
+    address: &Address,
+    mut after: Option<UrgentPlace>,
+    writers: Vec<thread::ScopedJoinHandle<'_, ()>>,
+) -> Vec<UrgentKey> {
+    let limits = UrgentLimits { read: 10, events: 10, bytes: 1 << 20 };
+    let (reader, mut seen) = (open(address), Vec::new());
+    loop {
+        let ended = writers.iter().all(thread::ScopedJoinHandle::is_finished);
+        let page = reader.urgent(after, limits, &|_, _| true).unwrap();
+        seen.extend(page.events.iter().map(|(key, _)| *key));
+        after = page.last.or(after);
+        if ended && !page.has_more {
+            break;
+        }
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    seen
+}
+
 /// A reader that continues from its last place while two stores put events misses none.
 #[test]
 fn a_reader_misses_no_urgent_event_of_concurrent_writers() {
@@ -101,7 +122,6 @@ fn a_reader_misses_no_urgent_event_of_concurrent_writers() {
     let cassandra = shared();
     let address = cassandra.keyspace();
     let stores = [open(&address), open(&address)];
-    let limits = UrgentLimits { read: 10, events: 10, bytes: 1 << 20 };
     let seen = thread::scope(|scope| {
         let writers: Vec<_> = stores
             .iter()
@@ -116,19 +136,7 @@ fn a_reader_misses_no_urgent_event_of_concurrent_writers() {
                 })
             })
             .collect();
-        let reader = open(&address);
-        let (mut after, mut seen) = (None, Vec::new());
-        loop {
-            let ended = writers.iter().all(thread::ScopedJoinHandle::is_finished);
-            let page = reader.urgent(after, limits, &|_, _| true).unwrap();
-            seen.extend(page.events.iter().map(|(key, _)| *key));
-            after = page.last.or(after);
-            if ended && !page.has_more {
-                break;
-            }
-        }
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        seen
+        read_meanwhile(&address, None, writers)
     });
     let distinct: BTreeSet<_> = seen.iter().collect();
     assert_eq!(distinct.len() as u32, 2 * EACH, "of {} that were read", seen.len());
@@ -161,7 +169,6 @@ fn a_reader_misses_no_urgent_event_of_concurrent_batches() {
             (0..BATCHES).map(batch).collect()
         })
         .collect();
-    let limits = UrgentLimits { read: 10, events: 10, bytes: 1 << 20 };
     let seen = thread::scope(|scope| {
         let writers: Vec<_> = batches
             .iter()
@@ -176,20 +183,8 @@ fn a_reader_misses_no_urgent_event_of_concurrent_batches() {
                 })
             })
             .collect();
-        let reader = open(&address);
-        let last = events.last().unwrap().key().digest;
-        let (mut after, mut seen) = (Some(UrgentPlace { number: 900, digest: last }), Vec::new());
-        loop {
-            let ended = writers.iter().all(thread::ScopedJoinHandle::is_finished);
-            let page = reader.urgent(after, limits, &|_, _| true).unwrap();
-            seen.extend(page.events.iter().map(|(key, _)| *key));
-            after = page.last.or(after);
-            if ended && !page.has_more {
-                break;
-            }
-        }
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-        seen
+        let digest = events.last().unwrap().key().digest;
+        read_meanwhile(&address, Some(UrgentPlace { number: 900, digest }), writers)
     });
     let all: BTreeSet<_> = batches.iter().flatten().flatten().map(StoredUrgent::key).collect();
     assert_eq!(seen.iter().copied().collect::<BTreeSet<_>>(), all, "of {}", seen.len());
